@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from persistence.dialect import ORBEON
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
-from persistence.forms.messages import ChildReader, attribute, element, text_in
+from persistence.forms.messages import ChildReader, attributes_of, element, text_in
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
 from persistence.properties.properties import FormProperties, NameTree
@@ -55,8 +55,7 @@ class NeededProperty:
     @property
     def line(self) -> str:
         kind = "boolean" if self.value in _BOOLEANS else "string"
-        pairs = (("as", f"xs:{kind}"), ("name", self.name), ("value", self.value))
-        return element("property", "".join(attribute(*pair) for pair in pairs))
+        return element("property", attributes_of({"as": f"xs:{kind}", "name": self.name, "value": self.value}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import msgspec
 
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, ConflictError, NotFoundError, PersistenceError
-from persistence.forms.messages import attribute, element, text
+from persistence.forms.messages import attributes_of, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
 from persistence.model.addresses import Collection, DocumentAddress, Form
@@ -216,9 +216,8 @@ class PurgeRequests:
                     totals.add(result)
                 elif len(problems) < MOST_PURGE_PROBLEMS:
                     problems.append(str(result))
-        attributes = attribute("dry-run", "true" if dry else "false")
-        for name, number in asdict(totals).items():
-            attributes += attribute("bytes" if name == "freed" else name, str(number))
+        numbers = {"bytes" if name == "freed" else name: number for name, number in asdict(totals).items()}
+        attributes = attributes_of({"dry-run": dry, **numbers})
         return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()
 
 

@@ -13,7 +13,7 @@ import msgspec
 from persistence.errors import BadRequestError, ConflictError, one_line
 from persistence.forms.archive_metadata import ForeignFacts
 from persistence.forms.definition_metadata import read_permissions
-from persistence.forms.messages import attribute, element, text
+from persistence.forms.messages import attribute, attributes_of, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.permissions import ANONYMOUS, User
@@ -443,18 +443,12 @@ class ImportReport(TransferReport):
         }
 
     def as_xml(self, *, is_dry: bool) -> bytes:
-        children = [
-            element(kind, "".join(attribute(result, str(count)) for result, count in counts.items()))
-            for kind, counts in self.by_kind().items()
-        ]
-        children.append(
-            element("revisions", attribute("new", str(self.revisions)) + attribute("known", str(self.known)))
-        )
+        children = [element(kind, attributes_of(counts)) for kind, counts in self.by_kind().items()]
+        children.append(element("revisions", attributes_of({"new": self.revisions, "known": self.known})))
         children += [
             element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.listed
         ]
         children += [element("without-owner", attribute("name", one_line(name))) for name in self.ownerless]
-        children += [element("note", attribute("count", str(count)), text(note)) for note, count in self.notes.items()]
-        root = attribute("dry-run", str(is_dry).lower()) + attribute("refused", str(self.refused))
-        root += attribute("without-owner", str(self.without_owner)) if self.without_owner else ""
-        return element("import", root + attribute("ignored", str(self.ignored)), "".join(children)).encode()
+        children += [element("note", attribute("count", count), text(note)) for note, count in self.notes.items()]
+        facts = {"dry-run": is_dry, "refused": self.refused, "without-owner": self.without_owner or None}
+        return element("import", attributes_of({**facts, "ignored": self.ignored}), "".join(children)).encode()

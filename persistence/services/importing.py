@@ -212,8 +212,7 @@ class ImportWriter:
         address = revision.address
         if not isinstance(address, DocumentAddress) or not (address.is_main or address.is_draft):
             return
-        other = Collection.DATA if address.is_draft else Collection.DRAFT
-        counterpart = self.plan.storage.sidecar(address.main.moved(other))
+        counterpart = self.plan.storage.sidecar(address.counterpart)
         modified = revision.modified
         if counterpart is None or (address.is_draft and (modified is None or counterpart.modified < modified)):
             return

@@ -16,7 +16,7 @@ from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import DataCipher, key_of
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.forms.messages import attribute, element, text
+from persistence.forms.messages import attribute, attributes_of, element, text
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import CHUNK
 from persistence.model.addresses import AttachmentRef, Collection, DocumentAddress, Form
@@ -317,11 +317,9 @@ DocumentDone = Callable[[list[str]], None]  # Called after each document, with i
 
 
 def reindexing_xml(status: ReindexingStatus) -> bytes:
-    progress = attribute("state", status.state.value)
-    if status.state is ReindexingState.INDEXING:
-        progress += attribute("document-current", str(status.current))
-        progress += attribute("document-total", str(status.total))
-    return element("status", progress).encode()
+    numbers = {"document-current": status.current, "document-total": status.total}
+    shown = numbers if status.state is ReindexingState.INDEXING else {}
+    return element("status", attributes_of({"state": status.state.value, **shown})).encode()
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
