@@ -13,6 +13,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import msgspec
 
+from persistence.closable import closed_after_error
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -391,14 +392,10 @@ class Export:
             content = transformed(read, only_relevant=False)
             size = content.size
         elif read.is_decrypted:  # in the middle of an entry it would be too late to find damage
-            try:
-                with disk_errors(f"reading {read.address}"):
-                    while read.found.opened.read(CHUNK):
-                        pass
-                    read.found.opened.seek(0)
-            except PersistenceError:
-                read.found.close()
-                raise
+            with closed_after_error(read.found), disk_errors(f"reading {read.address}"):
+                while read.found.opened.read(CHUNK):
+                    pass
+                read.found.opened.seek(0)
         is_decrypted = content is not None or read.is_decrypted
         if is_decrypted:
             sidecar = msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)

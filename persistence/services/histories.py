@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from persistence.catalog import Definition
+from persistence.closable import closed_after_error
 from persistence.errors import (
     BadAddressError,
     BadRequestError,
@@ -183,11 +184,8 @@ class _Reading:
         asked = versions.VersionRequest(number=version)
         get = Get(version=asked, instant=instant, user=self.reader.user, token=self.reader.token)
         read = self.documents.read(self.address, get)
-        try:
+        with closed_after_error(read.found):
             versions.must_equal(version, read.found.sidecar.version, self.address)
-        except Exception:
-            read.found.close()
-            raise
         return read
 
     def tree(self, read: Read, outline: Outline) -> diffs.DataNode | None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence import errors, limits
-from persistence.closable import taking
+from persistence.closable import closed_after_error, taking
 from persistence.crypto import PlainFile
 from persistence.dialect import Dialect
 from persistence.forms.controls import NO_OUTLINE, Outline, read_outline
@@ -85,24 +85,20 @@ def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2)."""
     # Values are decrypted first: they are bound to their places among all others. The content is closed by the result.
     file, size = read.found.opened, read.found.size
-    try:
-        with parsing(size), errors.disk_errors("reading form data"):
-            content = TransformedContent(file, size, lambda: from_start(file))
-            decryption = read.decryption
-            if decryption is not None and size <= _AT_ONCE:
-                data = b"".join(decryption(content.pieces()))
-                content = TransformedContent(file, len(data), lambda: iter((data,)))
-            elif decryption is not None:
-                size = sum(map(len, decryption(content.pieces())))
-                content = TransformedContent(file, size, lambda: decryption(from_start(file)))
-            if not only_relevant:
-                return content
-            edges = nonrelevant_edges(content.pieces())
-            kept = content.size - sum(edges[1::2]) + sum(edges[::2])
-            return TransformedContent(file, kept, lambda: _outside(content.pieces(), edges))
-    except Exception:
-        file.close()
-        raise
+    with closed_after_error(file), parsing(size), errors.disk_errors("reading form data"):
+        content = TransformedContent(file, size, lambda: from_start(file))
+        decryption = read.decryption
+        if decryption is not None and size <= _AT_ONCE:
+            data = b"".join(decryption(content.pieces()))
+            content = TransformedContent(file, len(data), lambda: iter((data,)))
+        elif decryption is not None:
+            size = sum(map(len, decryption(content.pieces())))
+            content = TransformedContent(file, size, lambda: decryption(from_start(file)))
+        if not only_relevant:
+            return content
+        edges = nonrelevant_edges(content.pieces())
+        kept = content.size - sum(edges[1::2]) + sum(edges[::2])
+        return TransformedContent(file, kept, lambda: _outside(content.pieces(), edges))
 
 
 def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
