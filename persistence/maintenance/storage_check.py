@@ -33,6 +33,8 @@ from persistence.storage.stored_revision import digest_of_open
 if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
 
+    FoundBodies = BodiesReader | ObjectBodies | None
+
 PlaceOf = Callable[[Form], str | None]
 """Returns the tree or database with the records of a form's bodies; ``None`` if the properties lead elsewhere."""
 
@@ -342,7 +344,7 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
 # Judging what is stored by its record and the marks of definitions: bodies in other places, and values in contents.
 
 
-BodiesOf = Callable[[Form], "BodiesReader | ObjectBodies | None"]
+BodiesOf = Callable[[Form], "FoundBodies"]
 """Returns the bodies of a form's attachments, if they have a place that is known."""
 
 

@@ -34,10 +34,10 @@ from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 if TYPE_CHECKING:
-    from persistence.s3.object_bodies import ObjectBodies
+    from persistence.maintenance.storage_check import FoundBodies
 
 
-def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | ObjectBodies | None:
+def _bodies(bodies_of: BodiesOf, form: Form) -> FoundBodies:
     with suppress(ConfigurationError):  # the form has no provider any more
         return bodies_of(form)
     return None
