@@ -332,8 +332,7 @@ class PartFiles:
         self, path: str, sidecar: Sidecar, read: Callable[[], StoredRevision | None], *earlier: str
     ) -> str | None:
         """Add a content that is in no file, with the stamp of its revision."""
-        # It is linked, or copied from what ``read`` returns. Return what is wrong with it, and ``None`` if it is
-        # missing.
+        # It is linked, or copied from what ``read`` returns. Return what is wrong, and ``None`` if it is missing.
         nanoseconds = stamp(sidecar)
         if self._link_content(path, sidecar.size, nanoseconds, sidecar.digest, earlier):
             return ""

@@ -35,8 +35,7 @@ _PROVIDER = (*_PREFIX, "provider")
 class RuntimeRoute:
     """The providers of a form, or of all forms that a name with ``*`` stands for."""
 
-    # ``definition`` is empty of the designer's own form, which comes with the runtime. Without ``attachments`` they are
-    # with the data.
+    # ``definition`` is empty for the designer's own form, which comes with the runtime; ``attachments`` if with data.
     form: Form
     definition: str
     data: str

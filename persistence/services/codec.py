@@ -278,8 +278,7 @@ class EncryptionCodec(Codec):
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
         """Return a content in which the encrypted controls of the version's definition are encrypted."""
-        # An attachment that is received as it is stored at another address is encrypted for its new one (spec forms
-        # 4.3).
+        # An attachment as it is stored at another address is encrypted for its new one (spec forms 4.3).
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
             return content

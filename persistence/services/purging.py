@@ -463,8 +463,7 @@ class Erasing:
 
     def owned(self, user: str) -> tuple[list[tuple[Form, str]], int, int]:
         """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
-        # Also the number of revisions of others that name the user, and of damaged documents, whose owner cannot be
-        # read.
+        # Also the numbers of revisions of others that name the user, and of damaged ones, whose owner is not known.
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):

@@ -237,8 +237,7 @@ _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 class SearchedVersions:
     """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``."""
 
-    # They are ``asked`` for. ``definition`` gives the permissions, ``indexed`` is the one by which the index reads
-    # data.
+    # They are ``asked`` for. ``definition`` gives the permissions; by ``indexed`` the index reads data.
     catalog: Catalog
     configured: FormProperties
     asked: int | Searched
