@@ -200,11 +200,9 @@ class AttachmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class TreeReader:
-    """A storage with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
+    """A storage with its catalog of forms; ``catalog_of`` a form has the definitions, also those elsewhere."""
 
-    ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
-    """
-
+    # ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
     store: StoreReader | Storage
     layout: Layout | None
     properties: Properties

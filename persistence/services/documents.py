@@ -167,11 +167,9 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the user's operations.
+    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the operations."""
 
-    ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
-    """
-
+    # ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
     put: rules.Put
     number: int | None
     over: StoredRevision | None

@@ -32,13 +32,11 @@ Content = Callable[[], Iterator[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ImportFacts(ForeignFacts):
-    """The facts of a revision as far as its source has them; from an archive of this service, the ``sidecar`` has all.
+    """The facts of a revision as far as its source has them; in this service's archives, the ``sidecar`` has all."""
 
-    With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
-    ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
-    ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
-    """
-
+    # With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
+    # ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
+    # ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
     sidecar: Sidecar | None = None
     is_decrypted: bool = False
     has_own_time: bool = True

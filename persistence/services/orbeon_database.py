@@ -190,10 +190,8 @@ class OrbeonDatabase:
         ]
 
     def documents(self, form: Form) -> Iterator[list[DatabaseRow]]:
-        """Yield the rows of each document of a form, with drafts and files, the oldest first; rows of several at once.
-
-        Files of documents without a row come last.
-        """
+        """Yield the rows of each document of a form, with drafts and files, the oldest first."""
+        # The rows of several are read at once. Files of documents without a row come last.
         for names in self._batches(form):
             found: dict[str, list[DatabaseRow]] = {}
             is_short = sum(names.values()) <= _ROWS

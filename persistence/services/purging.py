@@ -36,10 +36,8 @@ _DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 
 
 def unnamed(store: Storage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
-    """Return those of some attachments that no revision of the data or the draft names, of older ones if it ``stays``.
-
-    Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
-    """
+    """Return those attachments that no revision of the data or draft names; older ones count if one ``stays``."""
+    # Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
     left = set(names)
     for content in _contents(store, main, stays):
         with content:
