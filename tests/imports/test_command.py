@@ -1,7 +1,5 @@
 """The command: what it prints, and its exit statuses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

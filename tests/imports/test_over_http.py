@@ -1,7 +1,5 @@
 """Importing over HTTP: by an administrator's key only, while the service serves, with a report as the answer."""
 
-from __future__ import annotations
-
 import errno
 import json
 from collections.abc import Iterator

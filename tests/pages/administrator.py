@@ -1,7 +1,5 @@
 """A service in this process with an administrator, and a browser of sorts that has cookies and reads pages."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from html import unescape

@@ -1,7 +1,5 @@
 """The page of the keys, and its actions."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

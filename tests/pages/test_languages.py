@@ -3,8 +3,6 @@
 Texts are those of templates, and the sentences that modules, commands and other functions say for the pages to show.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """What the pages show: the overview, the health, the audit and the settings."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -24,6 +22,7 @@ from persistence.pages.service_pages import KeyUses, RecentErrors, line_plot, se
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
+from tests.opened import close
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 from tests.published import definition
 from tests.waiting import eventually
@@ -213,10 +212,11 @@ class Damaged:
         ended(self.browser, "check", self.given)
 
 
-@pytest.fixture
-def damaged(tmp_path: Path) -> Damaged:
-    """Return a service with three notices, a leftover and three damaged documents, after a check."""
-    given = settings(tmp_path, administrators=(NAME,))
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A tree with three notices, a leftover and three damaged documents, after a check, and an administrator's key."""
+    directory = tmp_path_factory.mktemp("damaged")
+    given = settings(directory, administrators=(NAME,))
     secret, found = keys_of(given).add(NAME), browser(given)
     for document in ("one", "two", "three", "four"):
         save(found, document, secret)
@@ -224,16 +224,28 @@ def damaged(tmp_path: Path) -> Damaged:
     for path, body in (("data/three/scan.bin", b"x" * 100), ("draft/four/data.xml", b"<form/>")):
         assert found.client.put(f"{CRUD}/{path}", data=body, headers=sent).status_code == 201
     found.log_in(NAME, secret)
-    forms = tmp_path / "data/hr/leave"
+    forms = directory / "data/hr/leave"
     for path in ("data/one/note.txt", "draft/four/note.txt", "form/1/note.txt"):
         (forms / path).write_text("by hand")
     (forms / f"data/four/.data.xml.{'0' * 40}").write_text("of a crash")
     (forms / "data/one/data.xml").unlink()
     (forms / "data/two/data.xml.json").write_text("no sidecar")
     (forms / "data/three/scan.bin").write_bytes(b"y" * 90)
-    there = Damaged(given, found, secret, forms)
-    there.check()
-    return there
+    Damaged(given, found, secret, forms).check()
+    close(found.client.application)
+    return directory, secret
+
+
+@pytest.fixture
+def damaged(checked: tuple[Path, str], tmp_path: Path) -> Damaged:
+    """A service over a copy of that, and its administrator, who looks at what was found."""
+    planted, secret = checked
+    shutil.copytree(planted, tmp_path, dirs_exist_ok=True)
+    given = settings(tmp_path, administrators=(NAME,))
+    found = browser(given)
+    found.log_in(NAME, secret)
+    found.get("/admin/health")
+    return Damaged(given, found, secret, tmp_path / "data/hr/leave")
 
 
 def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:

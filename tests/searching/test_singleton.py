@@ -1,7 +1,5 @@
 """Singleton forms and the index: it is asked, believed only as far as it knows, and not needed (spec crud 4.12)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NoReturn
 
