@@ -154,10 +154,8 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
-
-    def begin(exporting: Exporting) -> Export | TableExport:
-        return TableExport(exporting, query, lang, has_all_controls=all_controls) if kinds else exporting(query)
-
+    table = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+    begin: Callable[[Exporting], Export | TableExport] = table if kinds else lambda exporting: exporting(query)
     return _export(effective, target, begin, *kinds, has_mark=bom)
 
 
