@@ -19,6 +19,7 @@ import msgspec
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.index.sources import DocumentName
+from persistence.index.sync.index_check import IndexCheck
 from persistence.index.sync.updater import TreeIndex
 from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import Adoption, Repair, preview, read_through
@@ -332,6 +333,7 @@ class TreeCheck:
     deep: bool = False
 
     def __post_init__(self) -> None:
+        self._index_check = IndexCheck(self.index)
         self._file: str | None = None
         self._is_part = False
         reader, quarantine = cache(self.open_reader), Quarantine(self.tree.root)
@@ -372,7 +374,7 @@ class TreeCheck:
                     yield from self._folder(item)
                     yield None
             if slices is None and len(only) <= tree_walk.FORM_DEPTH:
-                yield from self.index.check.of_forms(only, deep=self.deep)
+                yield from self._index_check.of_forms(only, deep=self.deep)
 
     def _inspect(self, folder: tree_walk.Folder) -> list[Finding]:
         """Return all findings in a folder; there are none if it is gone meanwhile."""
@@ -439,7 +441,7 @@ class TreeCheck:
             # One with another finding is not compared: its repair updates the index.
             if folder.collection is not None:
                 name = DocumentName(folder.name, folder.collection is Collection.DRAFT)
-                yield from self.index.check.of_document(folder.form, name, deep=self.deep)
+                yield from self._index_check.of_document(folder.form, name, deep=self.deep)
             return
         try:
             with self.tree.locked(folder) as change:

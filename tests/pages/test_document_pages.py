@@ -18,6 +18,7 @@ from tests.forms.test_paths import data_at, definitions
 from tests.orders import DEFINITION, ORDER, plant
 from tests.pages.administrator import PEER, Browser, administrator
 from tests.published import PERMISSIONS, Planter
+from tests.waiting import eventually
 
 CRUD = "/fr/service/persistence/crud"
 DOCUMENT = f"/admin/forms/{ORDER}/data/d-2"
@@ -394,7 +395,7 @@ def test_csv_is_whole_where_many_were_created_at_once(tmp_path: Path, monkeypatc
 
 
 def test_deleted_documents_are_listed(found_forms: Browser) -> None:
-    found_forms.get(f"{VERSION}/deleted")
+    eventually(lambda: "Being counted" not in found_forms.get(f"{VERSION}/deleted").text)
     assert rows(found_forms) == ["gone"]
     assert "Ada ann 2024-05-09 00:00:00" in found_forms.text
 

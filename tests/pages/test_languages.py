@@ -37,7 +37,7 @@ _PAIRS = re.compile(r"\('[a-z]+', '([^']+)'\)")
 SPOKEN: dict[str, tuple[str, ...]] = {
     **{f"pages/{path.name}": () for path in sorted(DIRECTORY.glob("*.py"))},
     **{f"maintenance/{name}.py": () for name in ("check", "repair", "storage_check", "tree_walk")},
-    "index/sync/index_files.py": (),
+    "index/sync/index_check.py": (),
     "postgresql/database_check.py": (),
     "audit/verification.py": (),
     "services/shown_documents.py": (),
