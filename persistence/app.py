@@ -52,7 +52,7 @@ from persistence.services.changes import ChangeFeed
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
-from persistence.services.exporting import Exporting
+from persistence.services.exporting import Export
 from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
@@ -249,9 +249,9 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         settings.largest_xml,
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
-        PurgeRequests(local.values(), purge_of, router),
+        PurgeRequests(tuple(local.values()), purge_of, router),
         Documents(router, dialect, AdministratorAccess(dialect)),
-        Exporting(router, codec),
+        partial(Export, router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
         Issuing(router, access_tokens),
         Publishing(dialect, Documents(router, dialect, access), Definitions(router), PublicationServers(settings)),

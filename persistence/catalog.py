@@ -28,7 +28,7 @@ from persistence.limits import (
     PERMISSIONS_KEPT_BYTES,
     VERSIONS_KEPT,
 )
-from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.permissions import Permissions
 from persistence.model.versions import FormMetadata, IndexKey, PublishedVersion
 from persistence.storage.storage import Readable
@@ -302,7 +302,7 @@ class Catalog:
     def of(self, form: Form, version: int) -> Definition:
         """Return the snapshot of a version, also of one that does not exist."""
         known = self._known.get(form, _UNKNOWN_FORM).versions.get(version)
-        address = DefinitionAddress(form, version, FORM_XHTML) if known is None else known.address
+        address = DefinitionAddress(form, version) if known is None else known.address
         fingerprint = self.storage.fingerprint(address)
         if known is not None and known.fingerprint == fingerprint:
             return known
@@ -315,7 +315,7 @@ class Catalog:
     def latest_version(self, form: Form) -> int | None:
         """Return the number of the highest published version by its sidecar, also of a damaged one."""
         for version in self.storage.versions(form):
-            sidecar = self.storage.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+            sidecar = self.storage.sidecar(DefinitionAddress(form, version))
             if sidecar is not None and not sidecar.deleted:
                 return version
         return None
@@ -346,7 +346,7 @@ class Catalog:
         found, is_damaged = [], False
         for number, fingerprint in fingerprints:
             try:
-                published = self._at(DefinitionAddress(form, number, FORM_XHTML), fingerprint).published
+                published = self._at(DefinitionAddress(form, number), fingerprint).published
             except DamagedError:
                 if not skips_damaged:
                     raise

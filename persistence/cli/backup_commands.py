@@ -21,12 +21,12 @@ from persistence.cli.terminal import counted, follow, is_json, safe, say, say_er
 from persistence.errors import DeletedError, DiskFullError, NotFoundError, PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files, records
 from persistence.maintenance import restore as restores
-from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.backup import Backup
 from persistence.maintenance.backup_files import Manifest
 from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.texts import Instant, next_after, short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
@@ -77,7 +77,7 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: options.TreeCh
             if tree.is_database and (found := opened.enter_context(tree.managing()).provider.database) is not None:
                 databases[tree.name] = found
         integrity = integrity_of(choice.settings)
-        run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
+        run = Backup(destination, trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved)
         problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
@@ -178,7 +178,7 @@ class PathRestore:
                 raise NotFoundError(f"{self.chosen.path} has nothing of {self.form}")
             definitions = Definitions(reverting.documents.router)
             for version in sorted(backup.versions(self.form)):
-                main = DefinitionAddress(self.form, version, FORM_XHTML)
+                main = DefinitionAddress(self.form, version)
                 for name in sorted(backup.names(main), key=lambda each: each == FORM_XHTML):
                     address = replace(main, name=name)
                     with _reporting(problems):
@@ -188,7 +188,7 @@ class PathRestore:
                             say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
             for document in backup.documents(self.form):
                 with _reporting(problems):
-                    data = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
+                    data = DocumentAddress(self.form, Collection.DATA, document)
                     try:
                         (reverting.elsewhere or reverting.documents).read(data, self.asked.get).found.close()
                     except (NotFoundError, DeletedError):  # it was not there
@@ -231,7 +231,7 @@ class PathRestore:
             yield Reverting(documents, replace(documents, router=kept)), source.storage
 
     def _revert(self, reverting: Reverting, document: str) -> bool:
-        plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
+        plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document), self.asked)
         if plan.is_done:
             return False
         if not self.is_trial:
@@ -344,15 +344,15 @@ def _restore_all(  # noqa: PLR0913 - options of the command
     remark = options.encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
-    count, shown = run.count, ", ".join(roots.values())
-    files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
-    has_files = directories or count.files or count.known
+    shown = ", ".join(roots.values())
+    files = f": {run.files} files ({run.bytes / MEBIBYTE:.1f} MiB), {run.known} were there already"
+    has_files = directories or run.files or run.known
     facts = {
         "backup": shown_path(run.source),
         "places": dict(roots),
-        "files": count.files,
-        "bytes": count.bytes,
-        "files_there": count.known,
+        "files": run.files,
+        "bytes": run.bytes,
+        "files_there": run.known,
         "problems": problems,
         "missing": {part.name: part.missing for part in lacking},
         "seconds": seconds,
@@ -398,10 +398,10 @@ def _filling(
     place_at(settings, location).init()
     with moving(settings, properties, location) as place:
         target = MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
-        run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+        source = source_in(chosen, part, partial(_bodies_in, choice, chosen))
         if attachments is None:
-            run.bucket_of = partial(bucket_of, properties)
-        yield run
+            source = replace(source, bucket_of=partial(bucket_of, properties))
+        yield StorageRestore(chosen, part, source, target)
 
 
 def _bodies_in(choice: options.TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:

@@ -265,7 +265,7 @@ def diff(
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = histories.RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), histories.DiffOptions(**shown), as_json=is_json())
+        lines = comparing.lines(pair, Bearer(ANONYMOUS), histories.DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)
@@ -289,7 +289,7 @@ def _pair(
     before = older or next((each.instant for each in listed if _lives(each)), None)
     if before is None:
         raise NotFoundError(f"{address} has no revision before {after.instant}")
-    return histories.RevisionPair(after.sidecar.version, before, after.instant)
+    return histories.RevisionPair(address, after.sidecar.version, before, after.instant)
 
 
 def _lives(revision: ListedRevision) -> bool:

@@ -46,6 +46,7 @@ from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.services.reencryption import KeyReferences
 from persistence.services.rules import GRANTABLE, AccessTokens
 from persistence.settings import Effective
+from persistence.storage.attachments import RevisionRewriter
 
 _NO_KEYS = "the file of keys cannot be used"
 
@@ -253,7 +254,7 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
 
     with tree.managing() as place:
         store = place.storage
-        references = KeyReferences(store, place.providers.bodies_by_form, key_id, elsewhere)
+        references = KeyReferences(RevisionRewriter(store, place.providers.bodies_by_form), key_id, elsewhere)
         forms = sorted(store.forms(), key=str)
         with progress(f"{prefix}looking", partial(count_documents, store, forms)) as bar:
             for form in forms:

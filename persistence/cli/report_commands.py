@@ -25,7 +25,7 @@ from persistence.cli.terminal import (
 )
 from persistence.errors import PersistenceError
 from persistence.maintenance import reports
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
 from persistence.properties.property_table import FORM
@@ -287,7 +287,7 @@ def _report(path: str, choice: options.TreeChoice) -> reports.VersionReport | re
     form = Form(parts["APP"], parts["FORM"])
     if "DOCUMENT" in parts:
         collection = Collection.DRAFT if "draft" in parts else Collection.DATA
-        main = DocumentAddress(form, collection, parts["DOCUMENT"], DATA_XML)
+        main = DocumentAddress(form, collection, parts["DOCUMENT"])
         with options.reading(choice.tree_of(form)) as reader:
             return reports.report_document(reader, main)
     version = options.version_number(parts["VERSION"]) if "VERSION" in parts else None

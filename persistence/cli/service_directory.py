@@ -258,7 +258,7 @@ def _fill(effective: Effective) -> int:
                     _put(documents, claim, Collection.DRAFT, DATA_XML, claim.xml(len(claim.stages), Collection.DRAFT))
                     drafts += 1
                 bar.step()
-        address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(199).document, DATA_XML)
+        address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(199).document)
         documents.delete(address, Delete(user=_ACCOUNTANT))
         return drafts
 

@@ -154,9 +154,8 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
-    begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
-    if kinds:
-        begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+    table = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+    begin: Callable[[Exporting], Export | TableExport] = table if kinds else lambda exporting: exporting(query)
     return _export(effective, target, begin, *kinds, has_mark=bom)
 
 
@@ -199,10 +198,8 @@ def _export(
             if each.is_service:
                 say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
         with Providers(settings, properties, listener_at=unheard) as providers:
-            exporting = Exporting(
-                providers.router, EncryptionCodec(options.at_rest(settings, properties, providers.router))
-            )
-            export = begin(exporting)
+            codec = EncryptionCodec(options.at_rest(settings, properties, providers.router))
+            export = begin(partial(Export, providers.router, codec))
             pieces = export.archive if isinstance(export, Export) else export.json_lines
             if isinstance(export, TableExport) and kind != "jsonl":
                 with options.usage_errors():

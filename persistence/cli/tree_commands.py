@@ -50,7 +50,7 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import warnings_of
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
-from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Parts, Slices, TreeCheck, within
 from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
 from persistence.maintenance.tree_walk import FolderTree
@@ -469,16 +469,11 @@ class _Check:
             parts = self._parts(tree.parts, is_only=not prefix)
             index = stack.enter_context(open_index(settings, chosen.properties, root))
             integrity = integrity_of(settings)
-            options = CheckOptions(
-                DIALECTS[settings.dialect],
-                integrity,
-                readable_bodies(settings, chosen.properties, integrity),
-                chosen.reader,
-                adopter=self.adopter,
-                deep=self.deep,
-            )
+            bodies_of = readable_bodies(settings, chosen.properties, integrity)
+            dialect, reader = DIALECTS[settings.dialect], chosen.reader
             treatment = findings.Treatment(self.remedies, self.dry_run)
-            found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
+            run = TreeCheck(tree, index, dialect, integrity, bodies_of, reader, treatment, self.adopter, self.deep)
+            found = self._found(tree, run, parts)
             status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
                 self.usable[tree.root] = tree

@@ -327,7 +327,7 @@ class DocumentsClient:
             if document.address.form != self.form:
                 raise BadRequestError(f"{document.address} is not a document of {self.form}")
             document = document.document
-        return DocumentAddress(self.form, self._collection, document, DATA_XML)
+        return DocumentAddress(self.form, self._collection, document)
 
     def _condition(self, document: DocumentName) -> HeaderPairs:
         if isinstance(document, str) or document.address.collection is not self._collection:

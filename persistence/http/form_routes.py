@@ -214,14 +214,14 @@ def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Respo
 
 @runtime.route(_HISTORY + "/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def diff(app: str, form: str, document: str) -> Response:
-    address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
+    address = DocumentAddress(Form(app, form), Collection.DATA, document)
     version = count(request.args.get("form-version") or "", "form-version", 0)
     older = instant_of(request.args.get("older-modified-time"), "older-modified-time")
     newer = instant_of(request.args.get("newer-modified-time"), "newer-modified-time")
     if not version or older is None or newer is None:
         raise BadRequestError("send form-version, older-modified-time and newer-modified-time")
     options, reader = _diff_options(request), api.parser.bearer(request)
-    answer = api.services.histories.diffs.between(address, RevisionPair(version, older, newer), reader, options)
+    answer = api.services.histories.diffs.between(RevisionPair(address, version, older, newer), reader, options)
     return answered(request.environ, answer)
 
 

@@ -113,7 +113,7 @@ def export(app: str | None = None, form: str | None = None, document: str | None
         made = table.xlsx(report, lambda: None, lists_problems=True)
         made = chain(list(islice(made, 1)), made)  # an error before the first piece is still an answer
     else:
-        made = api.shared.exporting.begin(query).archive(report, lambda: None)
+        made = api.shared.exporting(query).archive(report, lambda: None)
     pieces = logs.unbroken(made, number)
     headers = [
         ("Content-Type", _FORMATS[suffix]),

@@ -363,7 +363,7 @@ def flat_rows(view: Readable, form: Form, readers: Mapping[int, RowReader], docu
     """Return the rows of a saved document, by the readers of versions; ``None`` where there is none of these."""
     # A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values. Raises
     # ``DiskError``, and ``BusyError`` where writers were always in the way.
-    address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+    address = DocumentAddress(form, Collection.DATA, document)
     try:
         found = view.read(address, content=True)
     except DamagedError:

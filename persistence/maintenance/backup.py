@@ -24,19 +24,6 @@ import msgspec
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files
-from persistence.maintenance.backup_files import (
-    FORMAT,
-    MANIFEST,
-    SECRET_MODE,
-    SUMS,
-    WRONG,
-    BackupCount,
-    BackupPart,
-    Manifest,
-    NewBackup,
-    PartFiles,
-    previous_backup,
-)
 from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_backup import StorageBackup, TreeBackup
 from persistence.maintenance.tree_walk import FolderTree
@@ -61,15 +48,15 @@ def complete(destination: str) -> list[str]:
     return [f"{destination}/{name}" for name in names]
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The trees and directories of attachments to be saved, by the names of their parts.
+@dataclass(eq=False)
+class Backup:
+    """One backup into a destination; ``path`` is empty until it is complete, ``missing`` has parts with the reasons."""
 
-    ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too. ``integrity``
-    distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the
-    backup. ``databases`` are saved as trees. ``needed_keys`` and ``saved_keys`` are those of the manifest.
-    """
-
+    # ``trees`` and ``bases``, directories of attachments, are saved by the names of their parts. ``bodies_of`` returns
+    # the directory with the bodies of a form; its views must find edited bodies, too. ``integrity`` distinguishes edits
+    # by hand from damage. ``extra`` are further files, which may open data: contents by paths in the backup.
+    # ``databases`` are saved as trees. ``needed_keys`` and ``saved_keys`` are those of the manifest.
+    destination: str
     trees: Mapping[str, FolderTree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf
@@ -79,23 +66,18 @@ class Sources:
     needed_keys: tuple[str, ...] = ()
     saved_keys: tuple[str, ...] = ()
 
-
-class Backup:
-    """One backup into a destination; ``path`` is empty until it is complete, ``missing`` has parts with the reasons."""
-
-    def __init__(self, sources: Sources, destination: str) -> None:
+    def __post_init__(self) -> None:
         self.path = ""
         self.folders = 0
-        self.count = BackupCount()
+        self.count = backup_files.BackupCount()
         self.missing: dict[str, str] = {}
-        self._destination = os.path.realpath(destination)
-        self._sources = sources
+        self._destination = os.path.realpath(self.destination)
         owner.refuse_root(self._destination)
-        for tree in sources.trees.values():
+        for tree in self.trees.values():
             owner.require_closed(tree.root)
-        if os.path.lexists(f"{self._destination}/{SUMS}"):
+        if os.path.lexists(f"{self._destination}/{backup_files.SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
-        for path in (*(tree.root for tree in sources.trees.values()), *sources.bases.values()):
+        for path in (*(tree.root for tree in self.trees.values()), *self.bases.values()):
             both = {os.path.realpath(path), self._destination}
             if os.path.commonpath(both) in both:
                 raise StartupError(f"backup and data directory must not lie inside each other: {self._destination}")
@@ -120,7 +102,6 @@ class Backup:
             self.path = path
 
     def total(self) -> int:
-        """Count the files to be verified. Raises ``OSError``."""
         return backup_files.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
@@ -128,27 +109,27 @@ class Backup:
         with disk_errors(f"verifying {self.path}"):
             for problem in backup_files.verify(self.path):
                 if problem is not None:
-                    files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
+                    files.append(f"{self.path}/{backup_files.WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
         found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
-        for name, tree in self._sources.trees.items():
+        for name, tree in self.trees.items():
             try:
                 with disk_errors(f"data directory {tree.root}"):
                     found[name] = _layout(tree, stack)
             except PersistenceError as error:
                 errors.append(error)
                 self.missing[name] = str(error)
-        for name, saved in self._sources.databases.items():
+        for name, saved in self.databases.items():
             try:
                 next(iter(saved.storage.forms()), None)
             except PersistenceError as error:
                 errors.append(error)
                 self.missing[name] = str(error)
-        if errors and len(self.missing) == len(self._sources.trees) + len(self._sources.databases):
+        if errors and len(self.missing) == len(self.trees) + len(self.databases):
             raise errors[0]
-        for name, base in self._sources.bases.items():
+        for name, base in self.bases.items():
             if not os.path.isdir(base):
                 self.missing[name] = f"there is no directory {base} for attachments"
         return found
@@ -156,40 +137,39 @@ class Backup:
     def _fill(
         self, directory: str, newest: str | None, layouts: Mapping[str, tuple[root.LayoutFile, int]]
     ) -> Iterator[str | None]:
-        sources = self._sources
-        with previous_backup(newest) as previous:
-            backup = NewBackup(directory, previous)
+        with backup_files.previous_backup(newest) as previous:
+            backup = backup_files.NewBackup(directory, previous)
             self.count = backup.count
             parts = self._parts()
-            saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
-            attachments = {base: saved[name] for name, base in sources.bases.items() if name in saved}
+            saved = {part.name: backup_files.PartFiles(backup, part) for part in parts if not part.missing}
+            attachments = {base: saved[name] for name, base in self.bases.items() if name in saved}
             runs = dict[str, TreeBackup | StorageBackup]()
             for name, (layout, nanoseconds) in layouts.items():
                 saved[name].add_bytes(LAYOUT, root.encode_layout(layout), nanoseconds)
-                tree = sources.trees[name]
-                runs[name] = TreeBackup(tree, saved[name], sources.bodies_of, attachments, sources.integrity)
-            for name, database in sources.databases.items():
+                tree = self.trees[name]
+                runs[name] = TreeBackup(tree, saved[name], self.bodies_of, attachments, self.integrity)
+            for name, database in self.databases.items():
                 if name in saved:
-                    runs[name] = StorageBackup(database, saved[name], sources.bodies_of)
+                    runs[name] = StorageBackup(database, saved[name], self.bodies_of)
             for name, run in runs.items():
                 for problem in run.run():
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += run.folders
-            for path, data in sources.extra.items():
-                backup.write(path, data, SECRET_MODE)
-            manifest = Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys)
-            backup.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+            for path, data in self.extra.items():
+                backup.write(path, data, backup_files.SECRET_MODE)
+            manifest = backup_files.Manifest(backup_files.FORMAT, parts, self.needed_keys, self.saved_keys)
+            backup.write(backup_files.MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
             backup.checksums.write()
 
-    def _parts(self) -> tuple[BackupPart, ...]:
-        roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
-        has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
-        is_alone = len(roots) == 1 and not (bases or has_that_name or self._sources.databases)
-        roots |= {name: saved.name for name, saved in self._sources.databases.items()}
+    def _parts(self) -> tuple[backup_files.BackupPart, ...]:
+        roots, bases = {name: tree.root for name, tree in self.trees.items()}, self.bases
+        has_that_name = any(files.exists(f"{path}/{backup_files.SUMS}") for path in roots.values())  # an application
+        is_alone = len(roots) == 1 and not (bases or has_that_name or self.databases)
+        roots |= {name: saved.name for name, saved in self.databases.items()}
 
-        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
+        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> backup_files.BackupPart:
             directory = "" if is_alone else backup_files.directory_of(name)
-            return BackupPart(kind, name, directory, path, self.missing.get(name, ""))
+            return backup_files.BackupPart(kind, name, directory, path, self.missing.get(name, ""))
 
         return (
             *(part("tree", *each) for each in roots.items()),
@@ -230,14 +210,13 @@ def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
 
 
 def backups_in(destination: str) -> list[str]:
-    """Return the backup at a path, or all complete ones in it."""
     path = os.path.realpath(destination)
     with disk_errors(f"backups in {destination}"):
-        if os.path.lexists(f"{path}/{SUMS}"):
+        if os.path.lexists(f"{path}/{backup_files.SUMS}"):
             return [path]
         found = complete(path) if os.path.isdir(path) else []
     if not found:
-        raise StartupError(f"{path} is not a backup, and has none in it (no {SUMS})")
+        raise StartupError(f"{path} is not a backup, and has none in it (no {backup_files.SUMS})")
     return found
 
 

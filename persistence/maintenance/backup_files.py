@@ -68,13 +68,11 @@ _ATTACHMENTS = "attachments"
 
 
 class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tree or a directory of attachments in a backup.
+    """A tree or a directory of attachments in a backup."""
 
-    ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
-    empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
-    and is empty if it was.
-    """
-
+    # ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
+    # empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
+    # and is empty if it was.
     kind: Literal["tree", "attachments"]
     name: str
     directory: Annotated[str, msgspec.Meta(pattern=r"^([^./][^/\x00]*(/[^./][^/\x00]*)*)?\Z")]
@@ -92,11 +90,9 @@ class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``backup.json``.
+    """The content of ``backup.json``."""
 
-    ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
-    """
-
+    # ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
     format: int
     parts: tuple[BackupPart, ...]
     needed_keys: tuple[str, ...] = ()
@@ -139,12 +135,10 @@ def read(backup: str) -> Manifest:
 
 
 def open_sums(directory: str) -> BinaryIO:
-    """Open the list of a backup. Raises ``OSError``."""
     return open(files.open_file(f"{directory}/{SUMS}"), "rb")
 
 
 def listed(file: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Yield the digest and the relative path of each line."""
     for number, text in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
         path = os.fsdecode(text[_PATH:].removesuffix(b"\n"))
         parts = path.split("/")
@@ -155,7 +149,6 @@ def listed(file: BinaryIO) -> Iterator[tuple[str, str]]:
 
 
 def count(directory: str) -> int:
-    """Count the files of a backup. Raises ``OSError``."""
     with open_sums(directory) as file:
         return sum(1 for _ in iter(partial(file.readline, _LONGEST_LINE), b""))
 
@@ -304,7 +297,6 @@ class NewBackup:
         self.checksums = ChecksumWriter(directory)
 
     def write(self, path: str, data: bytes, mode: int = files.FILE_MODE) -> None:
-        """Write a small file that belongs to no part."""
         files.make_all(os.path.dirname(f"{self.directory}/{path}"))
         with files.written(f"{self.directory}/{path}", data, mode):
             self.checksums.add(hashlib.sha256(data).hexdigest(), path)
@@ -322,7 +314,6 @@ class PartFiles:
         return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
 
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
-        """Add a small file with a modification time."""
         self._note(hashlib.sha256(data).hexdigest(), path)
         if not self._link(
             path, len(data), nanoseconds, earlier, lambda last, at: files.read_file(f"{last.path}/{at}") == data
@@ -330,7 +321,6 @@ class PartFiles:
             files.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
-        """Add a content, which ``sidecar`` describes."""
         status = os.fstat(source.fileno())
         size, nanoseconds = status.st_size, status.st_mtime_ns
         is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)
@@ -341,10 +331,8 @@ class PartFiles:
     def add_stored(
         self, path: str, sidecar: Sidecar, read: Callable[[], StoredRevision | None], *earlier: str
     ) -> str | None:
-        """Add a content that is in no file, with the stamp of its revision.
-
-        It is linked, or copied from what ``read`` returns. Return what is wrong with it, and ``None`` if it is missing.
-        """
+        """Add a content that is in no file, with the stamp of its revision."""
+        # It is linked, or copied from what ``read`` returns. Return what is wrong, and ``None`` if it is missing.
         nanoseconds = stamp(sidecar)
         if self._link_content(path, sidecar.size, nanoseconds, sidecar.digest, earlier):
             return ""
@@ -373,10 +361,10 @@ class PartFiles:
         def is_same(last: PreviousBackup, at: str) -> bool:
             return last.checksums.digest(at) == digest  # of the copied bytes, which the sidecar may not have
 
-        is_linked = digest is not None and self._link(path, size, nanoseconds, earlier, is_same)
-        if is_linked and digest is not None:
-            self._note(digits_of(digest), path)
-        return is_linked
+        if digest is None or not self._link(path, size, nanoseconds, earlier, is_same):
+            return False
+        self._note(digits_of(digest), path)
+        return True
 
     def _target(self, path: str, size: int) -> str:
         self._backup.count.copied += 1

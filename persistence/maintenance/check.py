@@ -25,25 +25,6 @@ from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import Adoption, Repair, preview, read_through
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf, MarkCheck, body_faults
-from persistence.maintenance.tree_walk import (
-    FORM_DEPTH,
-    AccessCheck,
-    ContentMatch,
-    Folder,
-    FolderListing,
-    FolderTree,
-    History,
-    OlderRevision,
-    bears,
-    compare,
-    is_encrypted_for,
-    is_whole,
-    list_folder,
-    list_history,
-    newest_whole,
-    readable,
-    without_repetitions,
-)
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant, from_datetime, next_after
@@ -74,65 +55,14 @@ _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 _TIMES_LOST = "copied without its modification time"
 
 
-@dataclass(frozen=True, slots=True)
-class Inspector:
-    """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
-
-    tree: FolderTree
-    bodies_of: BodiesOf
-    integrity: Integrity
-    marks: MarkCheck
-    access: AccessCheck
-    deep: bool
-
-    def inspect(self, folder: Folder) -> list[Finding]:
-        """Return all findings in a folder; there are none if it is gone meanwhile."""
-        try:
-            return without_repetitions(folder, self._inspect(folder))
-        except FileNotFoundError:
-            return []
-        except PermissionError as error:
-            path = str(error.filename or folder.path)
-            return list(self.access.directory(path)) or [FindingKind.UNREADABLE.at(path, "Permission denied")]
-        except OSError as error:
-            return [FindingKind.UNREADABLE.at(folder.path, str(error.strerror))]
-
-    def _inspect(self, folder: Folder) -> Iterator[Finding]:
-        yield from self.access.directory(folder.path)
-        found = list_folder(folder.path)
-        if found.is_empty:
-            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
-            return
-        history = list_history(folder.path) if found.has_history else History()
-        yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
-        obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
-        for name in sorted(found.others):
-            is_in_the_way = name == folder.main or name in found.sidecars
-            (obstacles if is_in_the_way else others).append(folder.paths(name).content)
-        for path in obstacles:
-            yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
-        yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
-        yield from self.access.history(folder, history)
-        if found.has_history and history.is_empty:
-            yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
-        inspection = _Inspection(self, folder, found, history)
-        yield from inspection.resources()
-        yield from inspection.revisions()
-        yield from body_faults(self.bodies_of, folder, inspection.sidecars, history, deep=self.deep)
-        yield from inspection.versions()
-        yield from inspection.orphans()
-        if folder.collection is Collection.DRAFT:
-            yield from inspection.outdated()
-
-
 @dataclass(slots=True)
 class _Inspection:
     """One inspection of a folder; ``sidecars`` has the readable ones once ``resources`` has come to its end."""
 
-    by: Inspector
-    folder: Folder
-    listing: FolderListing
-    history: History
+    by: TreeCheck
+    folder: tree_walk.Folder
+    listing: tree_walk.FolderListing
+    history: tree_walk.History
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
     def resources(self) -> Iterator[Finding]:
@@ -190,8 +120,12 @@ class _Inspection:
         elif is_there:
             # With the stamp of a revision a crash or a copy has left it; a person gives it another time.
             # An edit by hand is kept as a copy, which has another time.
-            kept = (older for _, older in readable(self.history, place.name) if older.adopted or bears(place, older))
-            if any(not older.deleted and is_whole(place, older) for older in kept):
+            kept = (
+                older
+                for _, older in tree_walk.readable(self.history, place.name)
+                if older.adopted or tree_walk.bears(place, older)
+            )
+            if any(not older.deleted and tree_walk.is_whole(place, older) for older in kept):
                 what = "deleted, and kept in the history already"
                 yield FindingKind.UNFINISHED_REMOVAL.at(place.content, what, place)
             else:
@@ -199,30 +133,30 @@ class _Inspection:
 
     def _compared(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         try:
-            match = compare(place, sidecar, deep=self.by.deep)
+            match = tree_walk.compare(place, sidecar, deep=self.by.deep)
         except PermissionError:
             return  # the access check has reported it
         except OSError as error:
             yield FindingKind.UNREADABLE.at(place.content, str(error.strerror))
             return
-        if match is ContentMatch.ABSENT:
+        if match is tree_walk.ContentMatch.ABSENT:
             yield FindingKind.CONTENT_MISSING.at(place.content, f"the content of {sidecar.modified} is missing", place)
-        elif match is ContentMatch.OTHER:
+        elif match is tree_walk.ContentMatch.OTHER:
             yield self._changed(place, sidecar)
         else:
-            if match is ContentMatch.ROTTEN:
+            if match is tree_walk.ContentMatch.ROTTEN:
                 yield self._lost_unless_older(FindingKind.DIGEST_WRONG, place, f"its digest is not {sidecar.digest}")
             else:
                 yield from _faults(match, place, sidecar)
             is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
-            if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
+            if is_file and not tree_walk.is_encrypted_for(self.folder.address(place.name), place.content):
                 what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
                 yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
             yield from self._marks(place.name, place.content, sidecar)
 
     def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
-        for _, older in readable(self.history, place.name):
-            if bears(place, older) and is_whole(place, older):
+        for _, older in tree_walk.readable(self.history, place.name):
+            if tree_walk.bears(place, older) and tree_walk.is_whole(place, older):
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
                 return FindingKind.TORN_COPY.at(place.content, what, place)
         try:
@@ -241,7 +175,7 @@ class _Inspection:
         return FindingKind.EDITED.at(place.content, what, place)
 
     def _lost_unless_older(self, kind: FindingKind, place: FilePaths, what: str) -> Finding:
-        newest = newest_whole(self.history, place.name, living=True)
+        newest = tree_walk.newest_whole(self.history, place.name, living=True)
         if newest is None:
             return replace(kind.at(place.content, f"{what}; no older revision is whole", place), is_lost=True)
         return kind.at(place.content, f"{what}; the newest whole revision is of {newest[1].modified}", place)
@@ -284,7 +218,7 @@ class _Inspection:
             what = f"there are older revisions, up to {self.history.of(name)[0].instant}, but nothing current"
             yield FindingKind.ORPHANED_HISTORY.at((place := self.folder.paths(name)).content, what, place)
 
-    def _revision(self, revision: OlderRevision) -> Iterator[Finding]:
+    def _revision(self, revision: tree_walk.OlderRevision) -> Iterator[Finding]:
         place, damaged = revision.place, FindingKind.REVISION_DAMAGED
         try:
             sidecar = stored_revision.read_sidecar(place)
@@ -293,7 +227,9 @@ class _Inspection:
             if sidecar.modified != revision.instant:
                 yield damaged.at(place.sidecar, f"its sidecar is of {sidecar.modified}", place)
                 return
-            match = ContentMatch.SAME if sidecar.deleted else compare(place, sidecar, deep=self.by.deep)
+            match = (
+                tree_walk.ContentMatch.SAME if sidecar.deleted else tree_walk.compare(place, sidecar, deep=self.by.deep)
+            )
         except DamagedError as error:
             is_misplaced = isinstance(error, ChangedSidecarError) and error.is_misplaced
             yield (FindingKind.MISPLACED if is_misplaced else damaged).at(place.sidecar, str(error), place)
@@ -301,17 +237,19 @@ class _Inspection:
         except OSError as error:
             yield FindingKind.UNREADABLE.at(place.content, str(error.strerror), place)
             return
-        if match is ContentMatch.OTHER and self.by.integrity.hand_edits is HandEdits.ALL:
+        if match is tree_walk.ContentMatch.OTHER and self.by.integrity.hand_edits is HandEdits.ALL:
             return
         current = self.sidecars.get(revision.name)
         is_current = current is not None and sidecar.id == current.id
         # A refused write has kept the revision that it was to replace already. If the current content was edited
         # since, the second name is the only whole one, and stays.
-        if is_current and (match is ContentMatch.ABSENT or is_whole(self.folder.paths(revision.name), sidecar)):
+        if is_current and (
+            match is tree_walk.ContentMatch.ABSENT or tree_walk.is_whole(self.folder.paths(revision.name), sidecar)
+        ):
             yield FindingKind.KEPT_TWICE.at(place.sidecar, "the current revision, under a second name", place)
-        elif match is ContentMatch.ABSENT:
+        elif match is tree_walk.ContentMatch.ABSENT:
             yield damaged.at(place.sidecar, "its content is missing", place)
-        elif match is ContentMatch.OTHER:
+        elif match is tree_walk.ContentMatch.OTHER:
             yield damaged.at(place.content, "its content is not the one its sidecar tells of", place)
         else:
             yield from _faults(match, place, sidecar)
@@ -327,7 +265,6 @@ class _Inspection:
                 yield FindingKind.VERSION_WRONG.at((place := self.folder.paths(name)).sidecar, what, place)
 
     def orphans(self) -> Iterator[Finding]:
-        """Find attachments whose document was never saved."""
         main, oldest = self.folder.main, from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
         found = {} if main in self.listing.names else self.sidecars
         for name, sidecar in found.items():
@@ -350,10 +287,10 @@ class _Inspection:
             yield FindingKind.OUTDATED_DRAFT.at(self.folder.path, what)
 
 
-def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
-    if match is ContentMatch.ROTTEN:
+def _faults(match: tree_walk.ContentMatch, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
+    if match is tree_walk.ContentMatch.ROTTEN:
         yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}", place)
-    elif match is ContentMatch.TIMES_LOST:
+    elif match is tree_walk.ContentMatch.TIMES_LOST:
         yield FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
 
 
@@ -378,42 +315,33 @@ Parts = Sequence[tuple[str, ...]]
 """Parts of a place, each as the names that lead to it: ``((),)`` is all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """The scope of the check of a tree.
+@dataclass(eq=False)
+class TreeCheck:
+    """One check of a tree. What needs the lock of its folder is mended here, by the remedies of the ``treatment``."""
 
-    ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
-    form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed.
-    ``adopter`` is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
-    """
-
+    # ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
+    # form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed. ``adopter``
+    # is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
+    tree: tree_walk.FolderTree
+    index: TreeIndex
     dialect: Dialect
     integrity: Integrity
     bodies_of: BodiesOf
     open_reader: Callable[[], TreeReader]
+    treatment: Treatment
     adopter: str | None = None
     deep: bool = False
 
-
-class TreeCheck:
-    """One check of a tree. What needs the lock of its folder is mended here, by the remedies of the ``treatment``."""
-
-    def __init__(self, tree: FolderTree, index: TreeIndex, options: CheckOptions, treatment: Treatment) -> None:
-        self._tree = tree
-        self._treatment = treatment
-        self._remedies = treatment.remedies
-        self._changes = bool(treatment.remedies) and not treatment.is_dry
-        reader = cache(options.open_reader)
-        marks = MarkCheck(lambda form: reader().catalog_of(form))
-        access = tree_walk.AccessCheck(tree.root)
-        self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, access, options.deep)
-        self._index = IndexCheck(index)
-        self._deep = options.deep
+    def __post_init__(self) -> None:
+        self._index_check = IndexCheck(self.index)
         self._file: str | None = None
         self._is_part = False
-        quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, reader, options.dialect, quarantine, options.adopter)
-        self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
+        reader, quarantine = cache(self.open_reader), Quarantine(self.tree.root)
+        self.marks = MarkCheck(lambda form: reader().catalog_of(form))
+        self.access = tree_walk.AccessCheck(self.tree.root)
+        self._remedies = self.treatment.remedies
+        self._adoption = Adoption(self.tree.layout, reader, self.dialect, quarantine, self.adopter)
+        self._repair = Repair(self.tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def findings(self, parts: Parts = ((),), slices: frozenset[int] | None = None) -> Iterator[Finding | Report | None]:
         """Check some parts, or only the folders of ``slices``; yield ``None`` for each folder that is done."""
@@ -422,15 +350,16 @@ class TreeCheck:
 
     def _part(self, only: tuple[str, ...], slices: frozenset[int] | None) -> Iterator[Finding | Report | None]:
         # Names of one file limit adoption to that file, and let damage be adopted, too.
-        layout, of_root = self._tree.layout, self._repair.of_root
+        layout, of_root = self.tree.layout, self._repair.of_root
+        changes = bool(self._remedies) and not self.treatment.is_dry
         with disk_errors(f"data directory {layout.root}"), ExitStack() as stack:
-            tree_walk.require_tree(self._tree)
-            if self._changes:
+            tree_walk.require_tree(self.tree)
+            if changes:
                 owner.require(layout.root)
             own = [*tree_walk.check_format(layout), *(() if only else tree_walk.missing(layout))]
             for finding in list(tree_walk.obstacles(layout)):  # before any of these files is used
                 yield finding.mended_by(of_root)
-            if self._changes:
+            if changes:
                 root.make_own(layout.root)  # a copy may have come without locks
                 stack.enter_context(closing(Lease(layout.root)))
             self._file, self._is_part = self._file_of(only), bool(only)
@@ -438,19 +367,58 @@ class TreeCheck:
                 stack.enter_context(LockFile(layout.own(SERVICE)).shared())
             for finding in [*own, *(() if only else tree_walk.strays(layout))]:
                 yield finding.mended_by(of_root)
-            for item in self._tree.walk(only):
+            for item in self.tree.walk(only):
                 if isinstance(item, Finding):
                     yield item.mended_by(of_root)
                 elif slices is None or stripe(item.scope) in slices:
                     yield from self._folder(item)
                     yield None
-            if slices is None and len(only) <= FORM_DEPTH:
-                yield from self._index.of_forms(only, deep=self._deep)
+            if slices is None and len(only) <= tree_walk.FORM_DEPTH:
+                yield from self._index_check.of_forms(only, deep=self.deep)
+
+    def _inspect(self, folder: tree_walk.Folder) -> list[Finding]:
+        """Return all findings in a folder; there are none if it is gone meanwhile."""
+        try:
+            return tree_walk.without_repetitions(folder, self._inspected(folder))
+        except FileNotFoundError:
+            return []
+        except PermissionError as error:
+            path = str(error.filename or folder.path)
+            return list(self.access.directory(path)) or [FindingKind.UNREADABLE.at(path, "Permission denied")]
+        except OSError as error:
+            return [FindingKind.UNREADABLE.at(folder.path, str(error.strerror))]
+
+    def _inspected(self, folder: tree_walk.Folder) -> Iterator[Finding]:
+        yield from self.access.directory(folder.path)
+        found = tree_walk.list_folder(folder.path)
+        if found.is_empty:
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
+            return
+        history = tree_walk.list_history(folder.path) if found.has_history else tree_walk.History()
+        yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
+        obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
+        for name in sorted(found.others):
+            is_in_the_way = name == folder.main or name in found.sidecars
+            (obstacles if is_in_the_way else others).append(folder.paths(name).content)
+        for path in obstacles:
+            yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
+        yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
+        yield from self.access.history(folder, history)
+        if found.has_history and history.is_empty:
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
+        inspection = _Inspection(self, folder, found, history)
+        yield from inspection.resources()
+        yield from inspection.revisions()
+        yield from body_faults(self.bodies_of, folder, inspection.sidecars, history, deep=self.deep)
+        yield from inspection.versions()
+        yield from inspection.orphans()
+        if folder.collection is Collection.DRAFT:
+            yield from inspection.outdated()
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
         if len(names) <= FOLDER_DEPTH:
             return None
-        path = self._tree.layout.own("/".join(names))
+        path = self.tree.layout.own("/".join(names))
         content = path.removesuffix(SIDECAR_SUFFIX)
         return content if content != path and os.path.lexists(content) else path
 
@@ -468,28 +436,28 @@ class TreeCheck:
                 return Remedy.ADOPT
         return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
 
-    def _folder(self, folder: Folder) -> Iterator[Finding | Report]:
-        if not self._inspector.inspect(folder):
+    def _folder(self, folder: tree_walk.Folder) -> Iterator[Finding | Report]:
+        if not self._inspect(folder):
             # One with another finding is not compared: its repair updates the index.
             if folder.collection is not None:
                 name = DocumentName(folder.name, folder.collection is Collection.DRAFT)
-                yield from self._index.of_document(folder.form, name, deep=self._deep)
+                yield from self._index_check.of_document(folder.form, name, deep=self.deep)
             return
         try:
-            with self._tree.locked(folder) as change:
-                if self._treatment.is_dry:
-                    for finding in self._inspector.inspect(folder):
+            with self.tree.locked(folder) as change:
+                if self.treatment.is_dry:
+                    for finding in self._inspect(folder):
                         yield self._foretell(folder, finding)
                 else:
                     yield from self._settle(folder, change)
         except BusyError as error:
             yield FindingKind.BUSY.at(folder.path, str(error))
 
-    def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
+    def _settle(self, folder: tree_walk.Folder, change: ChangeEvents) -> Iterator[Report]:
         failed: dict[tuple[FindingKind, str], str] = {}
         mended = set[Finding]()
         for _ in range(_ROUNDS):
-            found = self._inspector.inspect(folder)
+            found = self._inspect(folder)
             due = [finding for finding in found if self._remedy_of(finding) is not Remedy.NONE]
             failed.clear()
             for finding in due:
@@ -512,12 +480,12 @@ class TreeCheck:
             if len(failed) == len(due):
                 break
         else:
-            found = self._inspector.inspect(folder)
+            found = self._inspect(folder)
         for finding in found:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
-    def _foretell(self, folder: Folder, finding: Finding) -> Finding | Report:
+    def _foretell(self, folder: tree_walk.Folder, finding: Finding) -> Finding | Report:
         """Return a finding with its repair, or report its adoption, with the difference from the stored content."""
         remedy = self._remedy_of(finding)
         if remedy is Remedy.REPAIR:
@@ -538,10 +506,6 @@ def _is_file(path: str) -> bool:
     return True
 
 
-class _CheckedFile(msgspec.Struct, frozen=True):
-    slices: list[str]
-
-
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """The oldest deep check of a slice, ``None`` without any, and how many slices were never checked deeply."""
@@ -559,25 +523,22 @@ class Slices:
         self._checked = self._read()
 
     def coverage(self) -> Coverage:
-        """Return how old the checks are."""
         known = [Instant(checked) for checked in self._checked if checked != _NEVER]
         return Coverage(min(known, default=None), len(self._checked) - len(known))
 
     def record(self, slices: frozenset[int], began: Instant) -> None:
-        """Record that slices were checked, beginning at an instant."""
         for each in slices:
             self._checked[each] = began
-        files.write_durably(self._path, msgspec.json.encode(_CheckedFile(list(self._checked))) + b"\n")
+        files.write_durably(self._path, msgspec.json.encode({"slices": self._checked}) + b"\n")
 
     def oldest_first(self) -> list[int]:
-        """Return all slices, those never checked first."""
         return sorted(range(STRIPES), key=lambda each: self._checked[each])
 
     def _read(self) -> list[str]:
         try:
             with open(files.open_to_read(self._path), "rb") as file:
-                checked = msgspec.json.decode(file.read(_LARGEST_RECORD), type=_CheckedFile).slices
-        except (FileNotFoundError, msgspec.DecodeError):
+                checked = msgspec.json.decode(file.read(_LARGEST_RECORD), type=dict[str, list[str]])["slices"]
+        except (FileNotFoundError, msgspec.DecodeError, KeyError):
             checked = []
         return checked if len(checked) == STRIPES else [_NEVER] * STRIPES
 

@@ -69,7 +69,6 @@ class FormSearch:
     ) -> None:
         self._index = index
         self._form = form
-        self._asked = version
         self._versions = searched_versions(form, reader.properties.of(form), reader.catalog_of(form), version, dialect)
 
     def require_controls(self, paths: Iterable[str]) -> None:
@@ -90,7 +89,8 @@ class FormSearch:
                 if time.monotonic() > end:
                     raise
                 time.sleep(_PAUSE)
-        if hits.total == 0 and isinstance(self._asked, int) and self._versions.definition.published is None:
+        asked = self._versions.asked
+        if hits.total == 0 and isinstance(asked, int) and self._versions.definition.published is None:
             published = (each.version for each in self._versions.catalog.published(self._form, skips_damaged=True))
-            raise NotFoundError(unpublished_version(self._form, self._asked, published))
+            raise NotFoundError(unpublished_version(self._form, asked, published))
         return hits

@@ -65,7 +65,6 @@ class LastBackup(msgspec.Struct, frozen=True):
 
 
 def record(home: str, run: msgspec.Struct) -> None:
-    """Keep a record in a home directory in place of the one before."""
     with suppress(OSError, PersistenceError):
         root.ensure_pages(home)
         files.write_durably(_note_path(home, type(run)), msgspec.json.encode(run))
@@ -123,7 +122,6 @@ def note_all(home: str, keys: EncryptionKeys) -> None:
 
 
 def forget(home: str, key_id: str) -> None:
-    """Forget a key with which nothing is encrypted any more."""
     record(home, NeededKeys(tuple(sorted(needed(home) - {key_id}))))
 
 

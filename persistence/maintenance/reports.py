@@ -50,13 +50,11 @@ _DAY = 10
 
 @dataclass(slots=True)
 class DocumentCounts:
-    """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data.
+    """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data."""
 
-    ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
-    creation, of the last ``DAYS_COUNTED`` days. ``stages``, ``owners`` and ``modifiers`` are those of documents and
-    drafts; with more than ``MOST_OPTIONS`` of them some are missing.
-    """
-
+    # ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
+    # creation, of the last ``DAYS_COUNTED`` days. ``stages``, ``owners`` and ``modifiers`` are those of documents and
+    # drafts; with more than ``MOST_OPTIONS`` of them some are missing.
     documents: int = 0
     deleted: int = 0
     drafts: int = 0
@@ -99,7 +97,6 @@ class FormCounts:
 
     @property
     def all(self) -> DocumentCounts:
-        """The counts of all versions together."""
         total = DocumentCounts()
         for each in self.of_version.values():
             total.add(each)
@@ -118,7 +115,7 @@ def count_documents(place: TreeReader, form: Form) -> FormCounts:
     deleted = list[DeletedDocument]()
     for collection in (Collection.DATA, Collection.DRAFT):
         for document in place.store.documents(form, collection):
-            main = DocumentAddress(form, collection, document, DATA_XML)
+            main = DocumentAddress(form, collection, document)
             try:
                 sidecar = place.store.sidecar(main)
             except DamagedError:
@@ -203,11 +200,9 @@ class AttachmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class TreeReader:
-    """A storage with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
+    """A storage with its catalog of forms; ``catalog_of`` a form has the definitions, also those elsewhere."""
 
-    ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
-    """
-
+    # ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
     store: StoreReader | Storage
     layout: Layout | None
     properties: Properties
@@ -239,7 +234,6 @@ class TreeReader:
                 yield AttachmentFacts(name, found.sidecar.content_type, size, found.sidecar.encrypted is True)
 
     def path_of(self, address: Address) -> str | None:
-        """Return the path of the content of an address; ``None`` where there are no files."""
         return None if self.layout is None else self.layout.paths(address).content
 
     def summary(self, published: PublishedVersion) -> VersionSummary:
@@ -300,13 +294,11 @@ def _published(reader: TreeReader, form: Form) -> Iterator[tuple[int, PublishedV
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """A published version: ``summary``, and what is not in an overview.
+    """A published version: ``summary``, and what is not in an overview."""
 
-    ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
-    force, ``size`` is in bytes, ``path`` is that of its file, if it has one, and ``data_format`` is the format of
-    stored data, in which the paths of controls are shown.
-    """
-
+    # ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
+    # force, ``size`` is in bytes, ``path`` is that of its file, if it has one, and ``data_format`` is the format of
+    # stored data, in which the paths of controls are shown.
     summary: VersionSummary
     source: str | None
     size: int
@@ -329,7 +321,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
     number = Catalog(reader.store).latest_version(form) if version is None else version
     if number is None:
         raise NotFoundError(f"{form} has no published version")
-    address = DefinitionAddress(form, number, FORM_XHTML)
+    address = DefinitionAddress(form, number)
     found, published = reader.store.read(address, content=False), reader.catalog_of(form).of(form, number).published
     if found is not None and found.sidecar.deleted:
         by = "" if found.sidecar.modifier is None else f" by {found.sidecar.modifier}"
@@ -353,14 +345,12 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class DocumentReport:
-    """A document or a draft.
+    """A document or a draft."""
 
-    ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were stored;
-    ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document in the
-    other collection. ``named`` has the names of the attachments that the data mentions, and is ``None`` without data.
-    ``revisions`` are the older ones, newest first. ``path`` is that of the file, if it has one.
-    """
-
+    # ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were
+    # stored; ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document
+    # in the other collection. ``named`` has the names of the attachments that the data mentions, and is ``None``
+    # without data. ``revisions`` are the older ones, newest first. ``path`` is that of the file, if it has one.
     address: DocumentAddress
     sidecar: Sidecar | None
     size: int
@@ -373,7 +363,6 @@ class DocumentReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether a part of it cannot be read."""
         parts = (self.other, self.named, *self.attachments, *self.revisions)
         return any(isinstance(each, Unreadable) for each in parts)
 
@@ -384,7 +373,7 @@ def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisi
     other = address.counterpart
     attachments = tuple(reader.attachments(address))
     if found is None and not attachments:
-        raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")
+        raise NotFoundError(f"{address.folder} does not exist")
     return DocumentReport(
         address,
         sidecar=None if found is None else found.sidecar,

@@ -21,7 +21,6 @@ from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import SECRET_MODE, SUMS, BackupPart, Manifest, chunks
 from persistence.maintenance.tree_walk import OWN
 from persistence.model.addresses import Form
-from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import HashedPieces, digest_of, digest_text, fresh_id
 from persistence.model.texts import next_after
 from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
@@ -78,20 +77,13 @@ def choose(source: str) -> ChosenBackup:
         return ChosenBackup(found[-1], backup_files.read(found[-1]))
 
 
-@dataclass(slots=True)
-class RestoreCount:
-    """How many files and bytes were restored, and how many files an interrupted restore had left."""
-
-    files: int = 0
-    bytes: int = 0
-    known: int = 0
-
-
 class Restore:
     """Restores parts of a backup into ``roots``, by name; ``extra`` files of no part never replace another file."""
 
+    # It counts ``files`` and ``bytes`` that were restored, and ``known`` files that an interrupted restore had left.
+
     def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
-        self.count = RestoreCount()
+        self.files = self.bytes = self.known = 0
         self.source = backup.path
         self._extra = extra
         for path in roots.values():
@@ -104,7 +96,6 @@ class Restore:
             ]
 
     def total(self) -> int:
-        """Count the files of the backup. Raises ``OSError``."""
         return backup_files.count(self.source)
 
     def run(self) -> Iterator[str | None]:
@@ -203,14 +194,14 @@ class Restore:
             return
         files.ensure(os.path.dirname(there))
         files.write_durably(there, data, SECRET_MODE)
-        self.count.files += 1
+        self.files += 1
 
     def _restore(self, to: _Target, path: str, inside: str, digest: str) -> str | None:
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
         if files.exists(target) and digest_of_file(target) == digest_text(digest) and self._has_time(path, target):
-            self.count.known += 1
+            self.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
         files.make_all(os.path.dirname(target))
@@ -229,8 +220,8 @@ class Restore:
                 problem = f"{error}; what there is of it is in {QUARANTINE}"
             else:
                 if pieces.digest == digest_text(digest):
-                    self.count.files += 1
-                    self.count.bytes += status.st_size
+                    self.files += 1
+                    self.bytes += status.st_size
                     return None
         files.move_away(target, f"{to.quarantine}/{inside}")
         return problem
@@ -360,12 +351,7 @@ BasesOf = Callable[[Form], BodiesReader | None]
 # Then all that can be read is moved there. Like a restore into a directory, it goes on when it is called again.
 
 
-def source_in(
-    backup: ChosenBackup,
-    part: BackupPart,
-    bodies_of: BasesOf,
-    bucket_of: Callable[[Form], Bucket | None] = lambda _: None,
-) -> MoveSource:
+def source_in(backup: ChosenBackup, part: BackupPart, bodies_of: BasesOf) -> MoveSource:
     """Return the tree ``part`` of a backup, to be read."""
     path = f"{backup.path}/{part.directory}".rstrip("/")
     reader = StoreReader(path, Integrity(HandEdits.NONE))
@@ -376,30 +362,24 @@ def source_in(
             return reader
         return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
 
-    return MoveSource(path, reader, revisions, bucket_of)
+    return MoveSource(path, reader, revisions)
 
 
 @dataclass(slots=True)
 class StorageRestore:
-    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
-
-    ``bucket_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
-    stay there.
-    """
+    """Restores the tree ``part`` of a backup, which is the ``source``, into a storage."""
 
     backup: ChosenBackup
     part: BackupPart
+    source: MoveSource
     target: MoveTarget
-    bodies_of: BasesOf
-    bucket_of: Callable[[Form], Bucket | None] = lambda _: None
     report: MoveReport = field(default_factory=MoveReport)
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file or document that is done, and a line for a problem."""
-        source = self._source()
         self.require_empty()
         yield from backup_files.verify(self.backup.path, self.part)
-        move = Move(source, self.target)
+        move = Move(self.source, self.target)
         for outcome in move.first():
             if outcome.result in (TransferResult.MOVED, TransferResult.THERE):
                 self.report.add(outcome)
@@ -413,17 +393,14 @@ class StorageRestore:
         if not self.report.refused:
             move.end()
 
-    def _source(self) -> MoveSource:
-        return source_in(self.backup, self.part, self.bodies_of, self.bucket_of)
-
     def is_whole(self) -> bool:
         """Return whether the storage has forms, and none of this restore is on its way."""
         forms = self.target.storage.forms()
-        return not self.target.arrivals.begun(self._source().name) and next(iter(forms), None) is not None
+        return not self.target.arrivals.begun(self.source.name) and next(iter(forms), None) is not None
 
     def require_empty(self) -> None:
         """Check that the storage has no forms but those that an earlier call has begun to restore."""
-        begun = self.target.arrivals.begun(self._source().name)
+        begun = self.target.arrivals.begun(self.source.name)
         for form in self.target.storage.forms():
             if form not in begun:
                 raise StartupError(f"the destination is not empty: it has the form {form}")

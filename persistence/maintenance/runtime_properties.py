@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from persistence.dialect import ORBEON
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
-from persistence.forms.messages import ChildReader, attribute, element, text_in
+from persistence.forms.messages import ChildReader, attributes_of, element, text_in
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
 from persistence.properties.properties import FormProperties, NameTree
@@ -33,12 +33,9 @@ _PROVIDER = (*_PREFIX, "provider")
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRoute:
-    """The providers of a form, or of all forms that a name with ``*`` stands for.
+    """The providers of a form, or of all forms that a name with ``*`` stands for."""
 
-    ``definition`` is empty of the designer's own form, which comes with the runtime. Without ``attachments`` they are
-    with the data.
-    """
-
+    # ``definition`` is empty for the designer's own form, which comes with the runtime; ``attachments`` if with data.
     form: Form
     definition: str
     data: str
@@ -56,10 +53,8 @@ class NeededProperty:
 
     @property
     def line(self) -> str:
-        """The element to add to the file."""
         kind = "boolean" if self.value in _BOOLEANS else "string"
-        pairs = (("as", f"xs:{kind}"), ("name", self.name), ("value", self.value))
-        return element("property", "".join(attribute(*pair) for pair in pairs))
+        return element("property", attributes_of({"as": f"xs:{kind}", "name": self.name, "value": self.value}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,6 @@ class RuntimeProperties:
 
     @property
     def services(self) -> Mapping[str, str]:
-        """The addresses of the providers that are other services, by name."""
         found = {
             name[-2]: value.strip() for name, value in self.own.items() if name[-1] == "uri" and name[:-2] == _PREFIX
         }
@@ -121,7 +115,6 @@ class RuntimeProperties:
         return sorted(found, key=lambda form: (form.app == ANY, form.app, form.name == ANY, form.name))
 
     def providers(self) -> set[str]:
-        """Return the providers that definitions or data of any form have."""
         names = {name for kind in (FORM, DATA) for name in self._names.reachable((*_PROVIDER, ANY, ANY, kind))}
         return set(map(self._stored, names))
 

@@ -7,45 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from itertools import chain, takewhile
+from typing import TYPE_CHECKING, BinaryIO
 
+from persistence import errors
 from persistence.catalog import NOTHING_ENCRYPTED, Catalog
 from persistence.crypto import is_bound
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    PersistenceError,
-    StartupError,
-    disk_errors,
-)
 from persistence.forms.controls import unusable_marks
 from persistence.forms.encryption import EncryptionSurvey
 from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import repair_path
-from persistence.maintenance.tree_walk import (
-    AccessCheck,
-    Folder,
-    FolderTree,
-    History,
-    is_version,
-    list_folder,
-    list_history,
-    readable,
-    without_repetitions,
-)
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
 from persistence.s3.body_references import BodyReference, stray_objects
@@ -55,10 +28,12 @@ from persistence.storage.attachments import BodiesReader, FileBodies
 from persistence.storage.findings import Finding, FindingKind, Quarantine
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
 from persistence.storage.storage import MaintainedDatabase, Readable, Storage
-from persistence.storage.stored_revision import StoredRevision, digest_of_open
+from persistence.storage.stored_revision import digest_of_open
 
 if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
+
+    FoundBodies = BodiesReader | ObjectBodies | None
 
 PlaceOf = Callable[[Form], str | None]
 """Returns the tree or database with the records of a form's bodies; ``None`` if the properties lead elsewhere."""
@@ -70,22 +45,20 @@ _UNROUTED = "no property leads here from this form: nobody looks for these bodie
 
 @dataclass(slots=True)
 class _Records:
-    """The records of a document's attachments; ``named`` has version and path of each body, below the document.
+    """The records of a document's attachments; ``named`` has version and path of each body, below the document."""
 
-    ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.
-    """
-
+    # ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.
     named: set[tuple[int, str]] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     current: dict[str, Sidecar] = field(default_factory=dict)
     older: dict[str, Sidecar] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Folder, tree: FolderTree) -> _Records:
+    def of(cls, folder: tree_walk.Folder, tree: tree_walk.FolderTree) -> _Records:
         path = tree.layout.paths(folder.address(DATA_XML)).directory
         records = cls()
         try:
-            found = list_folder(path)
+            found = tree_walk.list_folder(path)
         except (FileNotFoundError, NotADirectoryError):
             return records
         for name in found.sidecars:
@@ -93,7 +66,7 @@ class _Records:
                 records.current[name] = record
                 # A write that was refused may have kept its body in the history already.
                 records.named |= {(record.version, name), (record.version, f"{file_name(record.modified)}.{name}")}
-        for revision in list_history(path).revisions:
+        for revision in tree_walk.list_history(path).revisions:
             if (record := records._read(revision.place)) is not None:
                 records.older[revision.place.name] = record
                 records.named.add((record.version, revision.place.name))
@@ -101,7 +74,7 @@ class _Records:
 
     def _read(self, place: FilePaths) -> Sidecar | None:
         record = None
-        with suppress(DamagedError, OSError):
+        with suppress(errors.DamagedError, OSError):
             record = stored_revision.read_sidecar(place)
         if record is None:
             self.doubtful.add(place.name)
@@ -113,20 +86,22 @@ class AttachmentsCheck:
     """One check of a directory of attachments for bodies without a record, and what crashes have left."""
 
     # Documents of other trees than `trees` are skipped: without their records every body would look like a stray.
-    def __init__(self, base: str, root_of: PlaceOf, trees: Mapping[str, FolderTree], lock_timeout: float) -> None:
-        self.tree = FolderTree(base, lock_timeout=lock_timeout)
+    def __init__(
+        self, base: str, root_of: PlaceOf, trees: Mapping[str, tree_walk.FolderTree], lock_timeout: float
+    ) -> None:
+        self.tree = tree_walk.FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
-            raise StartupError(f"there is no directory {self.tree.root} for attachments")
+            raise errors.StartupError(f"there is no directory {self.tree.root} for attachments")
         self._root_of = root_of
         self._trees = trees
         self._quarantine = Quarantine(self.tree.root)
         self._unrouted: Form | None = None
         user = next((owner.of(root) for root in trees), None)
-        self._access = AccessCheck(self.tree.root, user)
+        self._access = tree_walk.AccessCheck(self.tree.root, user)
 
     def findings(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Finding | None]:
         """Check the documents below some names; yield ``None`` for a document that is done."""
-        with disk_errors(f"directory of attachments {self.tree.root}"):
+        with errors.disk_errors(f"directory of attachments {self.tree.root}"):
             for only in parts:
                 for finding in () if only else tree_walk.strays(self.tree.layout):
                     yield finding.mended_by(self._repair)
@@ -137,13 +112,13 @@ class AttachmentsCheck:
                         yield from self._document(item)
                         yield None
 
-    def _document(self, folder: Folder) -> Iterator[Finding]:
+    def _document(self, folder: tree_walk.Folder) -> Iterator[Finding]:
         if folder.collection is None:
             yield FindingKind.FOREIGN.at(folder.path, "bodies of definitions are not kept here")
             return
         try:
             root = self._root_of(folder.form)
-        except (ConfigurationError, StartupError):  # the form has no provider any more
+        except (errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
             root = None
         if root is None and folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
             self._unrouted = folder.form
@@ -158,14 +133,14 @@ class AttachmentsCheck:
                     is_unfinished = finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE}
                     finish = partial(self._finish, tree, folder)
                     yield finding.mended_by(finish if is_unfinished else self._repair)
-        except BusyError as error:
+        except errors.BusyError as error:
             yield FindingKind.BUSY.at(folder.path, str(error))
 
     def _repair(self, finding: Finding) -> None:
         if files.exists(finding.path):  # else the repair of another finding took care of it
             repair_path(finding, self._quarantine)
 
-    def _finish(self, tree: FolderTree, folder: Folder, finding: Finding) -> None:
+    def _finish(self, tree: tree_walk.FolderTree, folder: tree_walk.Folder, finding: Finding) -> None:
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
             place = tree.layout.paths(address)
             return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
@@ -174,9 +149,9 @@ class AttachmentsCheck:
         if isinstance(main, DocumentAddress) and files.exists(finding.path):
             FileBodies(self.tree.root).finish(main, read)
 
-    def _inspect(self, folder: Folder, tree: FolderTree) -> list[Finding]:
+    def _inspect(self, folder: tree_walk.Folder, tree: tree_walk.FolderTree) -> list[Finding]:
         try:
-            return without_repetitions(folder, self._versions(folder, _Records.of(folder, tree)))
+            return tree_walk.without_repetitions(folder, self._versions(folder, _Records.of(folder, tree)))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -185,12 +160,12 @@ class AttachmentsCheck:
             kind = FindingKind.NO_ACCESS if is_here else FindingKind.UNREADABLE
             return [kind.at(path, str(error.strerror))]
 
-    def _versions(self, folder: Folder, records: _Records) -> Iterator[Finding]:
+    def _versions(self, folder: tree_walk.Folder, records: _Records) -> Iterator[Finding]:
         yield from self._access.directory(folder.path)
         for entry in (entries := _entries(folder.path)):
             if entry.is_symlink():
                 yield FindingKind.LINK.at(entry.path, _LINK)
-            elif not entry.is_dir() or not is_version(entry.name):
+            elif not entry.is_dir() or not tree_walk.is_version(entry.name):
                 yield FindingKind.FOREIGN.at(entry.path, "not the directory of a version")
             else:
                 yield from self._version(entry.path, int(entry.name), records)
@@ -278,7 +253,7 @@ class ObjectsCheck:
     def _place(self, form: Form) -> str | None:
         try:
             return self._records_of(form)
-        except (ConfigurationError, StartupError):  # the form has no provider any more
+        except (errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
             return None
 
     def _is_known(self, form: Form) -> bool:
@@ -295,12 +270,10 @@ _FOLDERS = {_DEFINITIONS, *(each.value for each in Collection)}
 
 @dataclass(frozen=True, slots=True)
 class StorageCheck:
-    """One check of a database; ``is_deep`` reads every content.
+    """One check of a database; ``is_deep`` reads every content."""
 
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks`` judges
-    contents by the marks of definitions.
-    """
-
+    # ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks``
+    # judges contents by the marks of definitions.
     database: MaintainedDatabase
     bodies_of: BodiesOf
     marks: MarkCheck
@@ -316,7 +289,7 @@ class StorageCheck:
                 return None
             try:
                 bodies = self.bodies_of(address.form)
-            except ConfigurationError:  # the form has no provider any more
+            except errors.ConfigurationError:  # the form has no provider any more
                 return None
             if bodies is None:
                 return FindingKind.BODY_MISSING, f"of {record.modified}: no property leads to its body"
@@ -331,10 +304,9 @@ class StorageCheck:
                 yield found
 
     def part(self, path: str) -> tuple[str, ...]:
-        """Return the names of a path, as in a tree."""
         names = tuple(path.strip("/").split("/"))
         if not _has(self.database.storage, names):
-            raise BadRequestError(f"{path} is not in the database")
+            raise errors.BadRequestError(f"{path} is not in the database")
         return names
 
     def count(self) -> int:
@@ -359,9 +331,9 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
         return any(True for _ in found)
     folder = names[_OF_FOLDER - 1]
     if kind != _DEFINITIONS:
-        main: Address = DocumentAddress(form, Collection(kind), folder, DATA_XML)
+        main: Address = DocumentAddress(form, Collection(kind), folder)
     elif folder.isascii() and folder.isdecimal():
-        main = DefinitionAddress(form, int(folder), FORM_XHTML)
+        main = DefinitionAddress(form, int(folder))
     else:
         return False
     if len(names) == _OF_FILE:
@@ -372,30 +344,24 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
 # Judging what is stored by its record and the marks of definitions: bodies in other places, and values in contents.
 
 
-class BodyFinder(Protocol):
-    """Bodies that are no files of this machine."""
-
-    @property
-    def root(self) -> str:
-        """The place as it is shown."""
-
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """Return the body of a record; see ``Bodies``."""
-
-
-BodiesOf = Callable[[Form], BodiesReader | BodyFinder | None]
+BodiesOf = Callable[[Form], "FoundBodies"]
 """Returns the bodies of a form's attachments, if they have a place that is known."""
 
 
 def body_faults(
-    bodies_of: BodiesOf, folder: Folder, current: Mapping[str, Sidecar], history: History, *, deep: bool
+    bodies_of: BodiesOf,
+    folder: tree_walk.Folder,
+    current: Mapping[str, Sidecar],
+    history: tree_walk.History,
+    *,
+    deep: bool,
 ) -> Iterator[Finding]:
     """Find fault with a document's bodies by its records; ``deep`` reads each and compares its digest."""
     for name, sidecar in current.items():
-        older = ((revision.place, record) for revision, record in readable(history, name))
+        older = ((revision.place, record) for revision, record in tree_walk.readable(history, name))
         for place, record in ((folder.paths(name), sidecar), *older):
             if record.body is not None and not record.deleted:
-                with suppress(ConfigurationError):  # the form has no provider any more
+                with suppress(errors.ConfigurationError):  # the form has no provider any more
                     bodies = bodies_of(folder.form)
                     fault = None if bodies is None else body_fault(bodies, folder.address(name), record, deep=deep)
                     if fault is not None:
@@ -403,7 +369,7 @@ def body_faults(
 
 
 def body_fault(
-    bodies: BodiesReader | BodyFinder, address: Address, record: Sidecar, *, deep: bool
+    bodies: BodiesReader | ObjectBodies, address: Address, record: Sidecar, *, deep: bool
 ) -> tuple[FindingKind, str] | None:
     """Find fault with the body of a record; ``deep`` reads it and compares its digest."""
     body, where = record.body, bodies.root
@@ -418,7 +384,7 @@ def body_fault(
                 return FindingKind.BODY_DAMAGED, f"its body has {found.size} bytes, and not {body.size}, in {where}"
             if (deep or found.is_edited) and digest_of_open(found.opened) != body.digest:
                 return FindingKind.BODY_DAMAGED, f"the digest of its body is not {body.digest} in {where}"
-    except DamagedError as error:
+    except errors.DamagedError as error:
         return FindingKind.BODY_DAMAGED, f"{error} in {where}"
     except OSError as error:
         return FindingKind.UNREADABLE, f"its body in {where}: {error.strerror}"
@@ -444,7 +410,7 @@ class MarkCheck:
         self, address: Address, sidecar: Sidecar, file: BinaryIO, *, is_deep: bool
     ) -> list[tuple[FindingKind, str]]:
         """Find fault with the content of a main resource. Data is read if the check ``is_deep``."""
-        with suppress(PersistenceError):
+        with suppress(errors.PersistenceError):
             if isinstance(address, DefinitionAddress):
                 return [
                     (_KINDS[each.is_encryption], each.cause) for each in unusable_marks(file.read(LARGEST_TREE + 1))
@@ -480,22 +446,13 @@ class MarkCheck:
     def of_storage(self, storage: Storage, *, is_deep: bool) -> Iterator[Finding]:
         """Yield the findings in a storage that has no files."""
         for form in storage.forms():
-            for version in storage.versions(form):
-                yield from self._of_resource(storage, DefinitionAddress(form, version, FORM_XHTML), is_deep=is_deep)
-            for collection in Collection if is_deep else ():
-                for document in storage.documents(form, collection):
-                    address = DocumentAddress(form, collection, document, DATA_XML)
-                    yield from self._of_resource(storage, address, is_deep=is_deep)
+            for main in takewhile(lambda each: is_deep or isinstance(each, DefinitionAddress), mains_of(storage, form)):
+                yield from self._of_resource(storage, main, is_deep=is_deep)
 
     def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
-        older: Sequence[Instant] = ()
-        path = str(address)
-        if isinstance(address, DefinitionAddress):
-            path = f"{address.form}/form/{address.version}/{address.name}"
-        else:
-            older = storage.revisions(address)
+        older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
         for instant in (None, *older):
-            with suppress(PersistenceError):
+            with suppress(errors.PersistenceError):
                 found = (
                     storage.read(address, content=True)
                     if instant is None
@@ -504,4 +461,4 @@ class MarkCheck:
                 if found is not None and found.file is not None:
                     with found.file as file:
                         for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):
-                            yield kind.at(path, what)
+                            yield kind.at(f"{address.folder}/{address.name}", what)

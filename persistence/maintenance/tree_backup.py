@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import FileIO
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError, DiskError, DiskFullError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
-from persistence.maintenance.storage_check import BodiesOf, BodyFinder
+from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, described, shows_stamp
@@ -33,8 +33,11 @@ from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
+if TYPE_CHECKING:
+    from persistence.maintenance.storage_check import FoundBodies
 
-def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | BodyFinder | None:
+
+def _bodies(bodies_of: BodiesOf, form: Form) -> FoundBodies:
     with suppress(ConfigurationError):  # the form has no provider any more
         return bodies_of(form)
     return None
@@ -70,12 +73,10 @@ class _Snapshot:
 
 @dataclass(slots=True)
 class TreeBackup:
-    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
+    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths."""
 
-    ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    distinguishes edits by hand from damage. ``folders`` counts those that are done.
-    """
-
+    # ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
+    # distinguishes edits by hand from damage. ``folders`` counts those that are done.
     tree: FolderTree
     part: PartFiles
     bodies_of: BodiesOf
@@ -161,11 +162,9 @@ class TreeBackup:
     def _add_object(
         self, folder: Folder, name: str, record: Sidecar, problems: list[str], inside: FilePaths, *earlier: FilePaths
     ) -> bool:
-        """Copy a revision whose body is an object; return whether it is saved, be it with a problem.
-
-        So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
-        again. Objects never change, so what the previous backup has is linked, and not read.
-        """
+        """Copy a revision whose body is an object; return whether it is saved, be it with a problem."""
+        # So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
+        # again. Objects never change, so what the previous backup has is linked, and not read.
         address = folder.address(name)
         if record.body is None or record.deleted or isinstance(address, DefinitionAddress):
             return False
@@ -347,11 +346,9 @@ _NEVER = 0  # The time of `layout.json`, which has none in the storage
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done.
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
 
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
-    """
-
+    # ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
     database: MaintainedDatabase
     part: PartFiles
     bodies_of: BodiesOf

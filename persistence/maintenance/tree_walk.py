@@ -100,12 +100,10 @@ class Folder:
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The names that are locked while a resource in it changes."""
         return self.address(self.main).scope
 
     @property
     def keeps_history(self) -> bool:
-        """Return whether older revisions are kept here."""
         return self.collection is not Collection.DRAFT
 
 
@@ -221,13 +219,11 @@ _OWN_DIRECTORY = 0o700
 
 @dataclass(slots=True)
 class FolderListing:
-    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason.
+    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason."""
 
-    ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
-    ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
-    sidecar, else foreign. ``next_contents`` has the content ids by name.
-    """
-
+    # ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
+    # ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
+    # sidecar, else foreign. ``next_contents`` has the content ids by name.
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
     next_sidecars: set[str] = field(default_factory=set)
@@ -239,7 +235,6 @@ class FolderListing:
 
     @property
     def names(self) -> list[str]:
-        """The names of all resources that have left any file."""
         return sorted(self.contents | self.sidecars | self.next_sidecars | set(self.next_contents))
 
     @property
@@ -269,7 +264,6 @@ class FolderListing:
 
 
 def list_folder(path: str) -> FolderListing:
-    """List a folder. Raises ``OSError``."""
     listing = FolderListing()
     with os.scandir(path) as entries:
         for entry in entries:
@@ -288,12 +282,10 @@ class OlderRevision:
 
 @dataclass(slots=True)
 class History:
-    """The older revisions of a folder, oldest first; ``strays`` are contents without a sidecar.
+    """The older revisions of a folder, oldest first; ``strays`` are contents without a sidecar."""
 
-    ``strangers`` and ``obstacles`` are as in ``FolderListing``. ``rewritten`` are the revisions, by their file names,
-    of which a rewrite was interrupted: the file that was to replace theirs is still there.
-    """
-
+    # ``strangers`` and ``obstacles`` are as in ``FolderListing``. ``rewritten`` are the revisions, by their file names,
+    # of which a rewrite was interrupted: the file that was to replace theirs is still there.
     rewritten: dict[str, FilePaths] = field(default_factory=dict)
     revisions: list[OlderRevision] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)

@@ -49,7 +49,7 @@ class DefinitionAddress:
 
     form: Form
     version: int
-    name: str
+    name: str = FORM_XHTML
     is_main: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -58,6 +58,11 @@ class DefinitionAddress:
     @property
     def main(self) -> DefinitionAddress:
         return self if self.is_main else replace(self, name=FORM_XHTML)
+
+    @property
+    def folder(self) -> str:
+        """The path of the version, as people read it."""
+        return f"{self.form}/form/{self.version}"
 
     @property
     def keeps_history(self) -> bool:
@@ -80,7 +85,7 @@ class DocumentAddress:
     form: Form
     collection: Collection
     document: str
-    name: str
+    name: str = DATA_XML
     is_main: bool = field(init=False, repr=False, compare=False)
     is_draft: bool = field(init=False, repr=False, compare=False)
 
@@ -93,10 +98,15 @@ class DocumentAddress:
         return self if self.is_main else replace(self, name=DATA_XML)
 
     @property
+    def folder(self) -> str:
+        """The path of the document or draft, as people read it."""
+        return f"{self.form}/{self.collection.value}/{self.document}"
+
+    @property
     def counterpart(self) -> DocumentAddress:
         """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
         other = Collection.DATA if self.is_draft else Collection.DRAFT
-        return DocumentAddress(self.form, other, self.document, DATA_XML)
+        return DocumentAddress(self.form, other, self.document)
 
     @property
     def keeps_history(self) -> bool:
@@ -112,7 +122,7 @@ class DocumentAddress:
         return replace(self, collection=collection, name=name or self.name)
 
     def __str__(self) -> str:
-        return f"{self.form}/{self.collection.value}/{self.document}/{self.name}"
+        return f"{self.folder}/{self.name}"
 
 
 Address = DefinitionAddress | DocumentAddress

@@ -166,6 +166,10 @@ def restoring(sidecar: Sidecar, older: Sidecar) -> Sidecar:
     )
 
 
+def owned(sidecar: Sidecar, owner: User) -> Sidecar:
+    return msgspec.structs.replace(sidecar, creator=owner.name, group=owner.group, organization=owner.organization)
+
+
 def fresh_id() -> str:
     """Make a content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
     return secrets.token_hex(20)

@@ -250,12 +250,12 @@ class DocumentPages:
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
             raise errors.NotFoundError(f"{address} has no revision of {newer}")
-        pair, shown = histories.RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
+        pair, shown = histories.RevisionPair(address, found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = histories.DiffOptions(language, in_removed=True)
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
+        differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(ANONYMOUS), options)
         rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
         for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
@@ -479,7 +479,7 @@ class DocumentPages:
         problems = list[str]()
         with ZipStream() as archive:
             for name in names:
-                main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
+                main = DocumentAddress(form, Collection.DATA, name)
                 storage, own, taken = (
                     self.documents.router.of(form).storage,
                     self._last_content(main).file_names,

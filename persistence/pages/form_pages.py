@@ -26,7 +26,7 @@ from persistence.http.responses import XLSX
 from persistence.limits import COUNTING_AWAITED, COUNTING_SHARE, FORMS_COUNTED
 from persistence.maintenance import reports
 from persistence.maintenance.reports import DeletedDocument, DocumentCounts, FormCounts, TreeReader, count_documents
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS
 from persistence.model.queries import (
     Comparison,
@@ -534,7 +534,7 @@ class FormPages:
         """Show what was deleted last, of the first ones with what the last revision of each was called."""
         titles = dict[str, str]()
         for each in shown.deleted[: limits.ROWS_SHOWN]:
-            address = DocumentAddress(shown.form, Collection.DATA, each.document, DATA_XML)
+            address = DocumentAddress(shown.form, Collection.DATA, each.document)
             with suppress(errors.PersistenceError):  # the page of the document says what is wrong
                 read = self.documents.read(address, Get(instant=before_current(self.documents, address)))
                 outline, language = outline_of(shown.route, each.version), request.args.get("lang") or None

@@ -35,7 +35,7 @@ from persistence.pages.site import ROOT, Done, Question, Site, Values, midnight,
 from persistence.providers import locations
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
-from persistence.services.changes import ChangeFeed
+from persistence.services.changes import ChangeFeed, facts_of, targets_of
 from persistence.services.rules import permissions_of
 from persistence.settings import Effective, Settings, Webhook
 from persistence.storage import files, root
@@ -490,7 +490,8 @@ class EventsPage:
         site.action("events-replay", self._replay, "datasource", "target", "after")
 
     def show(self) -> str:
-        places = [(name, self.feed.facts(name), self.feed.targets(name)) for name in self.feed.datasources]
+        outboxes = [(name, self.feed.outbox(name)) for name in self.feed.datasources]
+        places = [(name, facts_of(outbox), targets_of(outbox)) for name, outbox in outboxes]
         return render_template("events.html", places=places, webhooks=self.webhooks)
 
     def _pause(self, values: Values, *, is_paused: bool) -> Question:
@@ -523,7 +524,7 @@ class EventsPage:
         return Question(title, (effect,), "Deliver again", url_for("pages.events"), do)
 
     def _target(self, values: Values) -> str:
-        if all(each.name != values["target"] for each in self.feed.targets(values["datasource"])):
+        if all(each.name != values["target"] for each in targets_of(self.feed.outbox(values["datasource"]))):
             raise NotFoundError(f"nothing was delivered to {values['target']} yet")
         return values["target"]
 

@@ -21,7 +21,7 @@ from psycopg.rows import TupleRow
 from persistence.errors import BusyError, LockedError, NotFoundError, ReplacedError
 from persistence.index.outbox import Before, event_of, has_events
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
-from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar, later_than
 from persistence.model.texts import Instant
@@ -197,7 +197,7 @@ class DatabaseWriter(Writing):
         self._discard(_DISCARD, DRAFT, form, document)
 
     def discard_document(self, form: Form, document: str) -> None:
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        main = DocumentAddress(form, Collection.DATA, document)
         self.require_removable(main)
         if self._has_events and (found := self.current(main)) is not None:
             _record(self._connection, main, found.sidecar, found.sidecar, is_erased=True)

@@ -17,15 +17,7 @@ from psycopg.rows import TupleRow
 
 from persistence.errors import DamagedError, DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
 from persistence.limits import DEFINITIONS_FORESEEN, INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant
 from persistence.postgresql.database import (
@@ -301,9 +293,9 @@ class DatabaseReader(Readable):
             for kind in (DEFINITION, DATA, DRAFT)
         )
         for version, total in definitions:
-            yield StateMark(DefinitionAddress(form, int(version), FORM_XHTML), str(int(total)), is_sum=True)
+            yield StateMark(DefinitionAddress(form, int(version)), str(int(total)), is_sum=True)
         for document, found in groupby(heapq.merge(*both), lambda each: each[0]):
-            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            main = DocumentAddress(form, Collection.DATA, document)
             yield StateMark(main, str(sum(int(total) for _, total in found)), is_sum=True)
 
     def _versions(self, form: Form) -> list[tuple[int, str | None]]:
@@ -491,7 +483,7 @@ class DatabaseDocumentFiles(DocumentFiles):
         if number is None:
             return
         for collection in Collection:
-            main = DocumentAddress(self.form, collection, self.document, DATA_XML)
+            main = DocumentAddress(self.form, collection, self.document)
             for row in self.reader.folder(main):
                 address = main.moved(collection, row.name)
                 sidecar = decoded(row.sidecar, address)

@@ -20,7 +20,7 @@ from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
 from persistence.model import texts
-from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import Instant, epoch_nanoseconds
@@ -399,7 +399,7 @@ class RemoteWriter(storage.Writing):
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Delete a draft, if the request is for it: saving the data removes it there (spec crud 4.11)."""
-        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        draft = DocumentAddress(form, Collection.DRAFT, document)
         found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
             self.delete(draft, found.sidecar, over=found)
@@ -414,7 +414,7 @@ class RemoteWriter(storage.Writing):
         self._removed(address)
 
     def discard_document(self, form: Form, document: str) -> None:
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        main = DocumentAddress(form, Collection.DATA, document)
         found = self.current(main)
         if found is not None:
             self._removed(main, ("last-modified-time", found.sidecar.modified))

@@ -31,7 +31,7 @@ from obstore.store import S3Store
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.limits import AT_ONCE, FIRST_PIECE, KEYS_AT_ONCE, LARGEST_PIECE, LARGEST_SINGLE, MOST_PARTS, PART
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.network_addresses import Bucket, object_endpoint
 from persistence.model.sidecar import Sidecar, described, digest_text
 from persistence.model.texts import Instant
@@ -300,7 +300,7 @@ class ObjectBodies(Bodies):
 
 
 def _folders(form: Form, document: str) -> tuple[str, ...]:
-    mains = (DocumentAddress(form, each, document, DATA_XML) for each in Collection)
+    mains = (DocumentAddress(form, each, document) for each in Collection)
     return tuple(BodyReference(main, "").key.rsplit("/", 2)[0] for main in mains)
 
 

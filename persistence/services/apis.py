@@ -8,30 +8,18 @@ from dataclasses import dataclass, replace
 from persistence.errors import BadAddressError, BadRequestError
 from persistence.limits import LONGEST_SHOWN
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Admin
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import in_latin_1
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.router import Provider, Route, Router, only
+from persistence.services import rules
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Documents, Leasing, counts, protecting, selected
 from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
 from persistence.services.histories import Histories, Reverting, RevisionDiffs
-from persistence.services.rules import (
-    RAW,
-    Access,
-    Cleared,
-    Delete,
-    Get,
-    Origin,
-    Put,
-    Read,
-    Removed,
-    Written,
-    tombstone_over,
-)
 from persistence.services.searching import PublishedForms, Searching
 from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision
@@ -47,18 +35,18 @@ class DefinitionsBehindProxy(Definitions):
 
     __slots__ = ()
 
-    def read(self, form: Form, name: str, get: Get) -> Read:
+    def read(self, form: Form, name: str, get: rules.Get) -> rules.Read:
         versions.must_be_sent(get.version.number, form)
         return super().read(form, name, get)
 
-    def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
+    def write(self, form: Form, name: str, put: rules.Put, chunks: Iterable[bytes]) -> rules.Written:
         """Publish one file: 201 unless the proxy has found a file to replace."""
         versions.must_be_sent(put.version.number, form)
         put = replace(put, origin=_nobodys(put.origin))
         written = super().write(form, name, put, chunks)
         return replace(written, created=written.created and put.origin is None)
 
-    def delete(self, form: Form, name: str, delete: Delete) -> Removed:
+    def delete(self, form: Form, name: str, delete: rules.Delete) -> rules.Removed:
         """Leave a tombstone, even if nothing is stored."""
         versions.must_be_sent(delete.version.number, form)
         return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
@@ -72,26 +60,23 @@ class DocumentsBehindProxy(Documents):
 
     __slots__ = ()
 
-    def read(self, address: DocumentAddress, get: Get) -> Read:
+    def read(self, address: DocumentAddress, get: rules.Get) -> rules.Read:
         """Return a revision of any version; an attachment also without its ``data.xml``, which the proxy looks for."""
         route = self.router.of(address.form)
         _require_format(get.data_format if get.content else None)
         super().admitted(route, address, ABSENT, None)
-        return Read(address, selected(route, address, get, content=get.content), None)
+        return rules.Read(address, selected(route, address, get, content=get.content), None)
 
     def admitted(self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int:
-        """Return the version number, which the proxy always knows."""
         _require_format(data_format)
         return versions.must_be_sent(super().admitted(route, address, asked, None), address)
 
     def decided(
-        self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
+        self, route: Route, address: DocumentAddress, put: rules.Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
-        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
-
-        A stored document is updated in any case: proxies before 2023.1.4 do not report what they have found (spec
-        runtime 2), and others may have looked too early.
-        """
+        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace."""
+        # A stored document is updated in any case: proxies before 2023.1.4 do not report what they have found (spec
+        # runtime 2), and others may have looked too early.
         version = versions.must_be_sent(number, address)
         own, _ = self.checked(route, address, over, put, version)
         if route.properties.needs_publication:  # looked at only then: another service may have the definition
@@ -103,45 +88,48 @@ class DocumentsBehindProxy(Documents):
         return Decision(put, version, over, definition, None, creates, is_only)
 
     def decided_to_delete(
-        self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> tuple[Removed, Sidecar]:
+        self,
+        route: Route,
+        address: DocumentAddress,
+        delete: rules.Delete,
+        number: int | None,
+        current: StoredRevision | None,
+    ) -> tuple[rules.Removed, Sidecar]:
         """Leave a tombstone, even if nothing is stored."""
         version = versions.must_be_sent(number, address)
         self.checked(route, address, current, delete, version)
-        return Removed(address, version, None, None), tombstone_over(current, version, delete)
+        return rules.Removed(address, version, None, None), rules.tombstone_over(current, version, delete)
 
-    def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
+    def may_read(self, asked: rules.Put | rules.Delete, own: DocumentAddress, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
         """Return true: the proxy has let the caller in."""
         return True
 
-    def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:
+    def discard_draft(self, form: Form, document: str, delete: rules.Delete) -> rules.Removed:
         """Remove a draft: perhaps only attachments, whose records another service has (spec crud 11)."""
-        address = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        address = DocumentAddress(form, Collection.DRAFT, document)
         route, version = self.router.of(form), versions.must_be_sent(delete.version.number, address)
         with route.storage.writing(address) as writer, protecting(route, address, delete.user):
             writer.discard_draft(form, document)
-        return Removed(address, version, None, None)
+        return rules.Removed(address, version, None, None)
 
-    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - inherited
+    def delete_all(self, form: Form, delete: rules.Delete) -> rules.Cleared:  # noqa: ARG002 - inherited
         """Refuse: the proxy searches, and deletes one document after the other."""
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
 
 def _require_format(asked: str | None) -> None:
-    if asked and asked != RAW and not versions.is_data_format(asked):
+    if asked and asked != rules.RAW and not versions.is_data_format(asked):
         raise BadRequestError(f"data-format-version is not a version such as 2021.1.0: {asked[:LONGEST_SHOWN]!r}")
 
 
-def _nobodys(origin: Origin | None) -> Origin | None:
+def _nobodys(origin: rules.Origin | None) -> rules.Origin | None:
     """Definitions have no owner (spec crud 4.4)."""
     return None if origin is None else replace(origin, owner=ANONYMOUS)
 
 
-def _as_stored(origin: Origin | None, stored: StoredRevision | None) -> Origin | None:
-    """Return the owner that a proxy has found as it is stored.
-
-    The proxy does not know the owner's organization, nor characters that Latin-1 lacks (spec runtime 3).
-    """
+def _as_stored(origin: rules.Origin | None, stored: StoredRevision | None) -> rules.Origin | None:
+    """Return the owner that a proxy has found as it is stored."""
+    # The proxy does not know the owner's organization, nor characters that Latin-1 lacks (spec runtime 3).
     if origin is None or stored is None:
         return origin
     owner, known = origin.owner, stored.sidecar.facts.owner
@@ -171,7 +159,7 @@ class Services:
     def public(
         cls,
         router: Router,
-        access: Access,
+        access: rules.Access,
         admins: Sequence[Admin] = (),
         codec: Codec = AS_STORED,
         purge_of: PurgeOf = lambda _: None,
@@ -196,12 +184,10 @@ class Services:
 
     @classmethod
     def of_provider(
-        cls, provider: Provider, router: Router, access: Access, admins: Sequence[Admin], purge_of: PurgeOf
+        cls, provider: Provider, router: Router, access: rules.Access, admins: Sequence[Admin], purge_of: PurgeOf
     ) -> Services:
-        """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11).
-
-        Definitions are read and published there, while rules go by the definitions that ``router`` finds.
-        """
+        """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11)."""
+        # Definitions are read and published there, while rules go by the definitions that ``router`` finds.
         dialect, definitions = access.dialect, only(provider, router.properties)
         wired = cls.public(router, access, admins, purge_of=purge_of)
         if not dialect.has_proxy:

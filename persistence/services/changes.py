@@ -59,18 +59,15 @@ def facts_of(outbox: Outbox) -> FeedFacts:
 
 def targets_of(outbox: Outbox) -> list[TargetFacts]:
     newest = outbox.bounds()[1]
-    return [
-        TargetFacts(
-            name, state, newest - state.position, [_given_up(event, cause) for event, cause in outbox.dead(name)]
-        )
-        for name, state in sorted(outbox.targets().items())
-    ]
-
-
-def _given_up(event: NumberedEvent, cause: str) -> GivenUp:
-    body = msgspec.json.decode(event.body, type=Event)
-    about = "/".join(filter(None, (body.data.app, body.data.form, body.data.document)))
-    return GivenUp(event.number, body.type, about, cause)
+    found = []
+    for name, state in sorted(outbox.targets().items()):
+        given_up = list[GivenUp]()
+        for event, cause in outbox.dead(name):
+            body = msgspec.json.decode(event.body, type=Event)
+            about = "/".join(filter(None, (body.data.app, body.data.form, body.data.document)))
+            given_up.append(GivenUp(event.number, body.type, about, cause))
+        found.append(TargetFacts(name, state, newest - state.position, given_up))
+    return found
 
 
 class ChangeFeed(Closable):
@@ -95,18 +92,10 @@ class ChangeFeed(Closable):
             raise BadRequestError(f"there is no datasource {datasource!r} with changes here")
         return found
 
-    def facts(self, datasource: str) -> FeedFacts:
-        return facts_of(self.outbox(datasource))
-
-    def targets(self, datasource: str) -> list[TargetFacts]:
-        return targets_of(self.outbox(datasource))
-
     def page(self, datasource: str, since: str | None, limit: str | None, wait: str | None) -> ChangesPage:
-        """Return the changes after a cursor; those from now on without one, and all that are kept after ``start``.
-
-        If there are none, it waits for so many seconds, unless too many wait already. ``GoneError`` says that
-        changes after the cursor are not kept any more, or that it is of another feed.
-        """
+        """Return the changes after a cursor; those from now on without one, and all that are kept after ``start``."""
+        # If there are none, it waits for so many seconds, unless too many wait already. ``GoneError`` says that changes
+        # after the cursor are not kept any more, or that it is of another feed.
         if not self._outboxes:
             raise NotFoundError(OFF)
         outbox = self.outbox(datasource)

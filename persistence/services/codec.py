@@ -10,41 +10,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import or_
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
-from persistence import crypto
+from persistence import crypto, errors, limits
 from persistence.bounded_cache import BoundedCache
 from persistence.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
 from persistence.crypto import DataCipher, EncryptionKeys, FileHeader, PlainFile, ValueCipher
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadAddressError,
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    ForbiddenError,
-    MalformedXmlError,
-    as_disk_error,
-    disk_errors,
-)
 from persistence.forms.controls import UnusableMark, unusable_marks
 from persistence.forms.definition_metadata import MetadataReader
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.limits import (
-    CHUNK,
-    LARGEST_TREE,
-    LONGEST_TEXT,
-    LOOKED_AT,
-    LOOKED_AT_BYTES,
-    MOST_ENCRYPTED,
-    MOST_HOLDERS,
-    SEARCHED_AT_ONCE,
-)
 from persistence.model.addresses import PUBLIC_PREFIX, Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.model.versions import Place
@@ -72,16 +50,14 @@ class EncryptionAtRest:
     def to_encrypt(
         self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
     ) -> EncryptedControls | None:
-        """Return the controls whose values will be encrypted in a content that replaces a revision.
-
-        For a version that was never published, these are the encrypted controls of all published ones.
-        """
+        """Return the controls whose values will be encrypted in a content that replaces a revision."""
+        # For a version that was never published, these are the encrypted controls of all published ones.
         encrypted = definition.encrypted
         if encrypted is not None:
             return encrypted
         stored = living(over)
         if stored is not None and stored.sidecar.encrypted:
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"{address} is encrypted, and the definition of version {definition.version}, with its encrypted"
                 " controls, is gone"
             )
@@ -92,16 +68,14 @@ class EncryptionAtRest:
         for each in (definition,) if published else every:
             sidecar = route.definition.storage.sidecar(each.address)
             if sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts:
-                raise ConfigurationError(
+                raise errors.ConfigurationError(
                     f"the definition of version {definition.version} of {form}, with its encrypted controls, is gone"
                 )
         return reduce(or_, published) if published else None
 
     def is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
-        """Return whether an attachment is stored encrypted; its holder decides only where it is not known here.
-
-        The sidecar of a file that a proxy has encrypted does not say so, but the file does.
-        """
+        """Return whether an attachment is stored encrypted; its holder decides only where it is not known here."""
+        # The sidecar of a file that a proxy has encrypted does not say so, but the file does.
         if held.collection is None:
             return False
         address = DocumentAddress(held.form, held.collection, held.document, held.name)
@@ -117,14 +91,12 @@ class EncryptionAtRest:
                 return False
             with found.file:
                 return self.plain_file(found, address) is not None
-        except (BadAddressError, ConfigurationError, DamagedError):
+        except (errors.BadAddressError, errors.ConfigurationError, errors.DamagedError):
             return is_labelled
 
     def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
-        """Return the plain content of an open attachment; ``None`` where it is not encrypted.
-
-        A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
-        """
+        """Return the plain content of an open attachment; ``None`` where it is not encrypted."""
+        # A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
         file, size, ring = found.opened, found.size, self.keys.ring()
         header = None if found.sidecar.encrypted else crypto.read_header(file)
         is_framed = header is not None and header.address == address and header.key_id in ring.keys
@@ -138,7 +110,7 @@ class EncryptionAtRest:
     def require_kept(self, key_id: str | None, address: DocumentAddress) -> None:
         """Refuse a content if the key with which it was encrypted was retired since."""
         if key_id not in self.keys.ring().keys:
-            raise BusyError(
+            raise errors.BusyError(
                 f"the key that {address} was encrypted with was retired while it was received: send it again"
             )
 
@@ -154,10 +126,10 @@ class EncryptionAtRest:
             with ValueDecrypter(values.decrypt) as opening:
                 yield from opening.edited(pieces)
                 values.verify(opening.seal)
-        except MalformedXmlError as error:
-            raise DamagedError(f"{address} cannot be decrypted: {error}") from error
+        except errors.MalformedXmlError as error:
+            raise errors.DamagedError(f"{address} cannot be decrypted: {error}") from error
         if must_have and not values.count:
-            raise DamagedError(f"{address} has no encrypted value, but its sidecar says that it has")
+            raise errors.DamagedError(f"{address} has no encrypted value, but its sidecar says that it has")
 
     def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """Return the sidecar of an encrypted content; the client's hash of the plain content is encrypted too."""
@@ -177,7 +149,7 @@ class EncryptionAtRest:
         try:
             text = self.cipher(address).decrypt(sidecar.sealed_hash, _hash_place(address))
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
-        except (ConfigurationError, DamagedError, msgspec.DecodeError):
+        except (errors.ConfigurationError, errors.DamagedError, msgspec.DecodeError):
             return sidecar
 
 
@@ -201,27 +173,23 @@ def receiving(
     chunks: Iterable[bytes],
     checking: Streaming | None = None,
 ) -> Iterator[tuple[Upload, Received]]:
-    """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end.
-
-    ``checking`` is the parser for form data, which also reads the values that an index needs.
-    """
+    """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end."""
+    # ``checking`` is the parser for form data, which also reads the values that an index needs.
     sent = content_type or ""
     kind = sent.strip() or UNKNOWN
     if address.is_main:  # XML resources are XML, even if another type is sent (spec crud 4.5)
         is_xhtml = isinstance(address, DefinitionAddress) and kind.partition(";")[0].strip().lower() == XHTML
         kind = XHTML if is_xhtml else XML
-    elif sent.strip() and (len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(kind)):
-        raise BadRequestError(f"the content type is not a media type: {sent!r}")
+    elif sent.strip() and (len(sent) > limits.LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(kind)):
+        raise errors.BadRequestError(f"the content type is not a media type: {sent!r}")
     is_main = address.is_main
     reader = definition_reader(address)
     check = reader or checking or (XmlCheck() if is_main else None)
     watch = WordWatch(MARKER_WORD) if is_main and reader is None else None
     with store.upload(address) as upload, check or nullcontext():
         for chunk in chunks:
-            try:
+            with errors.disk_errors("receiving", address):
                 upload.write(chunk)
-            except OSError as error:
-                raise as_disk_error(error, "receiving", address) from error
             if watch is not None:
                 watch.feed(chunk)
             if check is not None:
@@ -230,10 +198,8 @@ def receiving(
             check.finish()
             check.keep(upload.id)
         metadata = None if reader is None else reader.metadata
-        try:
+        with errors.disk_errors("receiving", address):
             upload.flush()
-        except OSError as error:
-            raise as_disk_error(error, "receiving", address) from error
         is_plain = watch is not None and not watch.may_be_there
         has_marks = reader is not None and reader.has_marks
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
@@ -243,11 +209,8 @@ def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMa
     """Return the marks of a received definition that have no effect; none of other contents."""
     if not received.has_marks:
         return ()
-    try:
-        with upload.opened() as file:
-            return unusable_marks(file.read(LARGEST_TREE + 1), is_checked=True)
-    except OSError as error:
-        raise as_disk_error(error, "receiving") from error
+    with errors.disk_errors("receiving"), upload.opened() as file:
+        return unusable_marks(file.read(limits.LARGEST_TREE + 1), is_checked=True)
 
 
 def definition_reader(address: Address) -> MetadataReader | None:
@@ -256,7 +219,6 @@ def definition_reader(address: Address) -> MetadataReader | None:
 
 
 def type_by_name(address: Address) -> str:
-    """Return the media type of a content that came without one, by the kind of resource and its name."""
     if address.is_main:
         return XHTML if isinstance(address, DefinitionAddress) else XML
     return mimetypes.guess_type(address.name)[0] or UNKNOWN
@@ -266,21 +228,6 @@ def type_by_name(address: Address) -> str:
 #
 # That of the public interface encrypts and decrypts encrypted controls, as the proxy of a form runtime does (spec forms
 # 4).
-
-
-class EncodedContent(Protocol):
-    """A content on its way in, as it will be stored."""
-
-    @property
-    def chunks(self) -> Iterable[bytes]:
-        """The bytes, which are read once."""
-
-    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar with the facts about the bytes, by the definition that is current under the lock.
-
-        Raises:
-            BusyError: the definition or the key was replaced since the bytes were encrypted.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +242,7 @@ class ReceivedContent:
     chunks: Iterable[bytes]
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
+        """Return the sidecar with the facts about the bytes, by the definition that is current under the lock."""
         del over, definition
         return sidecar
 
@@ -324,13 +272,13 @@ class EncryptionCodec(Codec):
     """Encrypts content that is stored, and decrypts content that is answered."""
 
     at_rest: EncryptionAtRest
-    _mentions: BoundedCache[bool] = field(default_factory=lambda: BoundedCache(LOOKED_AT, LOOKED_AT_BYTES), init=False)
+    _mentions: BoundedCache[bool] = field(
+        default_factory=lambda: BoundedCache(limits.LOOKED_AT, limits.LOOKED_AT_BYTES), init=False
+    )
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return a content in which the encrypted controls of the version's definition are encrypted.
-
-        An attachment that is received as it is stored at another address is encrypted for its new one (spec forms 4.3).
-        """
+        """Return a content in which the encrypted controls of the version's definition are encrypted."""
+        # An attachment as it is stored at another address is encrypted for its new one (spec forms 4.3).
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
             return content
@@ -365,7 +313,7 @@ class EncryptionCodec(Codec):
                 found = replace(found, size=plain.size, file=cast("BinaryIO", plain))
                 return replace(read, found=found, is_decrypted=True)
             # Read once in each process where the sidecar does not say it, such as one of an older service.
-            with disk_errors("reading", address):
+            with errors.disk_errors("reading", address):
                 if found.is_edited:
                     has_encrypted = _mentions_encryption(file)
                 elif found.sidecar.encrypted is not None:
@@ -398,7 +346,7 @@ class _EncryptedData:
         if not paths:
             for chunk in source:
                 head += chunk
-                if len(head) > SEARCHED_AT_ONCE:
+                if len(head) > limits.SEARCHED_AT_ONCE:
                     break
             else:
                 watch = WordWatch(MARKER_WORD)
@@ -431,14 +379,14 @@ class _EncryptedData:
 
     def _encrypt(self, text: str, place: Place) -> str:
         self._values += 1
-        if self._values > MOST_ENCRYPTED:
-            raise BodyTooLargeError(f"the form data has more than {MOST_ENCRYPTED} values to encrypt")
+        if self._values > limits.MOST_ENCRYPTED:
+            raise errors.BodyTooLargeError(f"the form data has more than {limits.MOST_ENCRYPTED} values to encrypt")
         return self._encrypting.encrypt(text, place)
 
     def _is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self._holders += 1
-        if self._holders > MOST_HOLDERS:
-            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+        if self._holders > limits.MOST_HOLDERS:
+            raise errors.BadRequestError(f"the form data names more than {limits.MOST_HOLDERS} attachments")
         return self._at_rest.is_encrypted(held, is_labelled)
 
 
@@ -466,7 +414,7 @@ class _EncryptedAttachment:
         elif self.content.may_read(header.address):
             plain = self._decrypted(chain((head[len(header.raw) :],), source), header)
         else:
-            raise ForbiddenError("the body is an encrypted attachment of a document that you may not read")
+            raise errors.ForbiddenError("the body is an encrypted attachment of a document that you may not read")
         self.is_encrypted = self.is_encrypted_control or header is not None
         if self.is_encrypted:
             ring = self.at_rest.keys.ring()
@@ -487,8 +435,12 @@ class _EncryptedAttachment:
     def _decrypted(self, chunks: Iterable[bytes], header: FileHeader) -> Iterator[bytes]:
         try:
             yield from crypto.decrypted(chunks, header, self.at_rest.keys.ring())
-        except DamagedError as error:
-            raise BadRequestError("the body is an encrypted attachment that was changed") from error
+        except errors.DamagedError as error:
+            raise errors.BadRequestError("the body is an encrypted attachment that was changed") from error
+
+
+EncodedContent = ReceivedContent | _EncryptedData | _EncryptedAttachment
+"""A content on its way in, as it will be stored; its chunks are read once."""
 
 
 def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None) -> bool:
@@ -500,10 +452,10 @@ def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None
 
 
 def _mentions_encryption(file: BinaryIO) -> bool:
-    mentions = may_mention(iter(partial(file.read, CHUNK), b""), MARKER_WORD)
+    mentions = may_mention(iter(partial(file.read, limits.CHUNK), b""), MARKER_WORD)
     file.seek(0)
     return mentions
 
 
-def _published_meanwhile(address: DocumentAddress) -> BusyError:
-    return BusyError(f"the form of {address} was published again while this was received: send it again")
+def _published_meanwhile(address: DocumentAddress) -> errors.BusyError:
+    return errors.BusyError(f"the form of {address} was published again while this was received: send it again")

@@ -11,7 +11,7 @@ from persistence.forms.controls import DESIGNER_KEYS, NO_OUTLINE
 from persistence.forms.definition_metadata import unpublish
 from persistence.forms.definition_printing import KIND, printed, read_elements
 from persistence.limits import LARGEST_TREE
-from persistence.model.addresses import DATA_XML, DESIGNER_FORM, Collection, DocumentAddress, Form
+from persistence.model.addresses import DESIGNER_FORM, Collection, DocumentAddress, Form
 from persistence.model.permissions import Permissions, User
 from persistence.model.queries import ControlFilter, Query, TextMatch
 from persistence.model.sidecar import fresh_id
@@ -25,7 +25,6 @@ Words = Callable[[Permissions | None], Iterable[str]]
 
 
 def published_definition(catalog: Catalog, form: Form, version: int | None) -> Definition:
-    """Return a published version, the latest one without a number."""
     if version is None:
         latest = catalog.latest(form)
         if latest is None:
@@ -38,7 +37,6 @@ def published_definition(catalog: Catalog, form: Form, version: int | None) -> D
 
 
 def version_before(catalog: Catalog, definition: Definition) -> Definition:
-    """Return the published version before another one."""
     published = (each.version for each in catalog.published(definition.form, skips_damaged=True))
     before = max((number for number in published if number < definition.version), default=None)
     if before is None:
@@ -58,12 +56,10 @@ def _content_of(definition: Definition) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionDifference:
-    """A difference at a section, grid or control, or of the form itself where ``place`` is empty.
+    """A difference at a section, grid or control, or of the form itself where ``place`` is empty."""
 
-    ``what`` is ``kind``, ``path``, ``label``, ``item``, ``title``, ``permission`` or the name of a rule; ``of`` is the
-    language of a text, or who has a permission. ``None`` is what a version does not have.
-    """
-
+    # ``what`` is ``kind``, ``path``, ``label``, ``item``, ``title``, ``permission`` or the name of a rule; ``of`` is
+    # the language of a text, or who has a permission. ``None`` is what a version does not have.
     place: str
     what: str
     of: str
@@ -148,7 +144,6 @@ def _moved(before: dict[_Key, str], after: dict[_Key, str]) -> dict[str, str]:
 
 
 def designer_query(form: Form) -> Query:
-    """Return the search for the designer's documents that have a form."""
     wanted = {"application-name": form.app, "form-name": form.name}
     keys = {key.steps[-1].name: key.path for key in DESIGNER_KEYS}
     filters = (ControlFilter(keys[name], TextMatch.EXACT, text) for name, text in wanted.items())
@@ -174,14 +169,12 @@ class Pulling:
     definitions: Definitions
 
     def pull(self, form: Form, version: int | None, document: str | None, user: User) -> Pulled:
-        """Store a version, the latest one without a number, as a revision of a document, or as a new one.
-
-        Its attachments come first, so the document never names one that is still to come.
-        """
+        """Store a version, the latest one without a number, as a revision of a document, or as a new one."""
+        # Its attachments come first, so the document never names one that is still to come.
         router = self.definitions.router
         definition = published_definition(router.of(form).catalog, form, version)
         designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)
-        address = DocumentAddress(designer, Collection.DATA, document or fresh_id(), DATA_XML)
+        address = DocumentAddress(designer, Collection.DATA, document or fresh_id())
         content, names = unpublish(_content_of(definition), form, address)
         stored = [name for name in names if self._copy(definition, name, address, user)]
         put = Put(user=user, content_type="application/xml")
@@ -205,7 +198,7 @@ class Pulling:
         """Return the ``wanted`` document, else of those with the form the source of the version, or the only one."""
         if wanted is not None:
             designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)
-            address = DocumentAddress(designer, Collection.DATA, wanted, DATA_XML)
+            address = DocumentAddress(designer, Collection.DATA, wanted)
             there = self.definitions.router.of(designer).data.storage.sidecar(address)
             if there is not None and not there.deleted and wanted not in found:
                 raise ConflictError(f"the designer's document {wanted} does not have {form}: --new makes another one")

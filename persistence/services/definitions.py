@@ -24,7 +24,6 @@ from persistence.forms.definition_metadata import Announcement, PreparedDefiniti
 from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model import versions
 from persistence.model.addresses import (
-    DATA_XML,
     DESIGNER_FORM,
     FORM_XHTML,
     LIBRARY_FORM,
@@ -40,22 +39,9 @@ from persistence.model.texts import require_plain
 from persistence.model.versions import ABSENT, HIGHEST_NAMED, V4_0_0, VersionRequest
 from persistence.providers.opened import PublicationServers
 from persistence.providers.router import Route, Router
+from persistence.services import rules
 from persistence.services.codec import XHTML, marks_without_effect, receiving
 from persistence.services.documents import Documents
-from persistence.services.rules import (
-    Delete,
-    Get,
-    Put,
-    Read,
-    Received,
-    Removed,
-    Written,
-    check_precondition,
-    living,
-    must_live,
-    next_revision,
-    tombstone_over,
-)
 from persistence.storage.commit import OutgoingFile, Upload
 from persistence.storage.stored_revision import StoredRevision
 
@@ -73,31 +59,28 @@ class Part:
     """One file to publish, received and not yet stored."""
 
     name: str
-    put: Put
+    put: rules.Put
     upload: Upload
-    received: Received
+    received: rules.Received
     replaces: Replaces = Replaces.ANYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Reading, publishing and deleting below ``form/``, without permissions (4.2).
+    """Reading, publishing and deleting below ``form/``, without permissions (4.2)."""
 
-    With ``refuses_marks`` a definition that has a mark without effect is refused.
-    """
-
+    # With ``refuses_marks`` a definition that has a mark without effect is refused.
     router: Router
     refuses_marks: bool = False
 
-    def read(self, form: Form, name: str, get: Get) -> Read:
-        """Return one file of the version asked for, its content open if asked for."""
+    def read(self, form: Form, name: str, get: rules.Get) -> rules.Read:
         route = self.router.of(form)
         asked = _asked(route, get.version)
         if (of := asked.for_document) is None:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
         else:
             collection = Collection.DRAFT if of.is_draft else Collection.DATA
-            document = DocumentAddress(form, collection, of.document, DATA_XML)
+            document = DocumentAddress(form, collection, of.document)
             sidecar = route.storage.sidecar(document)
             if sidecar is None or (sidecar.deleted and of.is_draft):
                 raise NotFoundError(f"{document} does not exist, so its form definition is not known")
@@ -105,15 +88,17 @@ class Definitions:
                 raise DeletedError(f"{document} was deleted")
             version = sidecar.version
         address = DefinitionAddress(form, version, name)
-        return Read(address, must_live(route.definition.storage.read(address, content=get.content), address), None)
+        return rules.Read(
+            address, rules.must_live(route.definition.storage.read(address, content=get.content), address), None
+        )
 
-    def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
+    def write(self, form: Form, name: str, put: rules.Put, chunks: Iterable[bytes]) -> rules.Written:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
         route = self.router.of(form)
         storage = route.definition.storage
         version, _ = _to_publish(route, _asked(route, put.version))
         address = DefinitionAddress(form, version, name)
-        check_precondition(put.precondition, address, living(storage.read(address, content=False)))
+        rules.check_precondition(put.precondition, address, rules.living(storage.read(address, content=False)))
         with receiving(storage, address, put.content_type, chunks) as (upload, received):
             for mark in marks_without_effect(upload, received) if self.refuses_marks else ():
                 raise BadRequestError(mark.cause)
@@ -121,44 +106,42 @@ class Definitions:
 
     def receiving(
         self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
-    ) -> AbstractContextManager[tuple[Upload, Received]]:
+    ) -> AbstractContextManager[tuple[Upload, rules.Received]]:
         return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
-    def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
-        """Store received files of one version while no other request publishes the form, then make its flat views.
-
-        Where flat views cannot be made, the files are stored nevertheless (spec search 7.1).
-        """
+    def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[rules.Written]:
+        """Store received files of one version while no other request publishes the form, then make its flat views."""
+        # Where flat views cannot be made, the files are stored nevertheless (spec search 7.1).
         parts = list(parts)
         route = self.router.of(form)
         put = next((part.put for part in parts if part.name == FORM_XHTML), None)
         has_flat_views = put is not None and wants_flat_views(route, is_asked=put.flat_view)
-        written = list[Written]()
-        with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
+        written = list[rules.Written]()
+        with route.definition.storage.writing(DefinitionAddress(form, 1)) as writer:
             version, is_replacement = _to_publish(route, _asked(route, asked))
             for part in parts:
                 address = DefinitionAddress(form, version, part.name)
                 own = writer.current(address)
-                there = living(own)
-                check_precondition(part.put.precondition, address, there)
+                there = rules.living(own)
+                rules.check_precondition(part.put.precondition, address, there)
                 if there is not None:
                     is_same = not there.is_edited and there.sidecar.digest == part.received.digest
                     if part.replaces is Replaces.NOTHING or (part.replaces is Replaces.OTHER_CONTENT and is_same):
-                        written.append(Written(address, there.sidecar, created=False, operations=None))
+                        written.append(rules.Written(address, there.sidecar, created=False, operations=None))
                         continue
                 # Definitions have a last modifier, but no owner (spec crud 4.4).
-                sidecar = next_revision(part.put, part.received, version, over=own, owner=ANONYMOUS)
+                sidecar = rules.next_revision(part.put, part.received, version, over=own, owner=ANONYMOUS)
                 if address.is_main:  # existing views stay, no matter what is published next
                     had_flat_views = there is not None and there.sidecar.flat_view
                     sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
                 sidecar = writer.commit(address, sidecar, part.upload, over=own)
                 is_created = there is None and not is_replacement
-                written.append(Written(address, sidecar, is_created, operations=None))
+                written.append(rules.Written(address, sidecar, is_created, operations=None))
         if has_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
 
-    def delete(self, form: Form, name: str, delete: Delete) -> Removed:
+    def delete(self, form: Form, name: str, delete: rules.Delete) -> rules.Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
         route = self.router.of(form)
         asked = _asked(route, delete.version)
@@ -167,22 +150,18 @@ class Definitions:
             address = DefinitionAddress(form, version, name)
             own = writer.current(address)
             self.required(own, address)
-            check_precondition(delete.precondition, address, living(own))
-            tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
+            rules.check_precondition(delete.precondition, address, rules.living(own))
+            tombstone = writer.delete(address, rules.tombstone_over(own, version, delete), over=own)
         if name == FORM_XHTML and route.data.reports is not None:
             route.data.reports.drop(form, version)
-        return Removed(address, version, tombstone, None)
+        return rules.Removed(address, version, tombstone, None)
 
     def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
-        must_live(found, address)
+        rules.must_live(found, address)
 
 
 def wants_flat_views(route: Route, *, is_asked: bool) -> bool:
-    """Return whether a definition will have flat views (spec search 7.1), if that ``is_asked`` or by a property.
-
-    Raises:
-        NotSupportedError: it should, and cannot have them.
-    """
+    """Return whether a definition will have flat views (spec search 7.1); refuse those that it cannot have."""
     form, properties = route.form, route.properties
     if form.name == LIBRARY_FORM or not (is_asked or properties.has_flat_views):
         return False
@@ -213,11 +192,9 @@ def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A request to publish, here or on another server (``target``).
+    """A request to publish, here or on another server (``target``)."""
 
-    ``source`` is the id of an unpublished definition. Other fields are as in ``Announcement`` and ``Put``.
-    """
-
+    # ``source`` is the id of an unpublished definition. Other fields are as in ``Announcement`` and ``Put``.
     version: VersionRequest
     is_available: bool
     comment: str | None
@@ -233,12 +210,10 @@ PublishedForm = tuple[Form, int, bytes]  # The version of a form that was publis
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """Publishes definitions, from the designer's storage or from a request.
+    """Publishes definitions, from the designer's storage or from a request."""
 
-    Everything is received first, and then stored under one lock, ``form.xhtml`` last: so a version is never seen
-    without its attachments, and an interrupted publication is completed by publishing again.
-    """
-
+    # Everything is received first, and then stored under one lock, ``form.xhtml`` last: so a version is never seen
+    # without its attachments, and an interrupted publication is completed by publishing again.
     dialect: Dialect
     documents: Documents
     definitions: Definitions
@@ -251,8 +226,8 @@ class Publishing:
     def from_designer(self, document: str, publication: Publication) -> PublishedForm:
         """Publish an unpublished definition, which the user must be allowed to read."""
         designer = Form(self.dialect.designer_app, DESIGNER_FORM)
-        address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
-        read = self.documents.read(address, Get(user=publication.user))
+        address = DocumentAddress(designer, Collection.DATA, document)
+        read = self.documents.read(address, rules.Get(user=publication.user))
         return self._publish(_whole(read.pieces(), read.found.size), publication)
 
     def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
@@ -272,10 +247,10 @@ class Publishing:
             parts = [
                 part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None
             ]
-            put = Put(
+            put = rules.Put(
                 user=publication.user, content_type=XHTML, source=publication.source, flat_view=publication.flat_view
             )
-            address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
+            address = DefinitionAddress(prepared.form, 1)
             upload, received = stack.enter_context(self.definitions.receiving(address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
             if publication.target is None:
@@ -306,7 +281,7 @@ class Publishing:
         try:
             if held.collection is not None:
                 document = DocumentAddress(held.form, held.collection, held.document, held.name)
-                read = self.documents.read(document, Get(user=user))
+                read = self.documents.read(document, rules.Get(user=user))
             else:
                 if is_own:  # a version that goes to another server is the one of that number here
                     version = None if publication.target is None else publication.version.number
@@ -314,13 +289,13 @@ class Publishing:
                     is_global = held.form.app in ("_", self.dialect.designer_app)
                     version = prepared.libraries.get(held.form.app if is_global else "app")
                 asked = VersionRequest(number=version) if version else ABSENT
-                read = self.definitions.read(held.form, held.name, Get(version=asked, user=user))
+                read = self.definitions.read(held.form, held.name, rules.Get(version=asked, user=user))
         except (NotFoundError, DeletedError) as error:
             if is_own:
                 return None  # it may have been stored for the version that is published
             raise NotFoundError(f"an attachment of the definition is missing: {error}") from error
         sidecar = read.found.sidecar
-        put = Put(user=user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
+        put = rules.Put(user=user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
         receipt = self.definitions.receiving(address, sidecar.content_type, read.pieces())
         upload, received = stack.enter_context(receipt)

@@ -29,29 +29,12 @@ from persistence.forms.diffs import read_data
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK, MOST_OPTIONS, STORED_LISTED, VERSIONS_JOINED
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.queries import (
-    DraftFilter,
-    Drafts,
-    ExportedContent,
-    ExportQuery,
-    Hit,
-    Hits,
-    Query,
-    Scope,
-    TextMatch,
-)
+from persistence.model import queries
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.model.typed_values import OrderedType
 from persistence.providers.router import Route
-from persistence.services.exporting import (
-    LEFT_OUT,
-    ExportedRevision,
-    Exporting,
-    SelectedForm,
-    found_by_creation,
-    select_forms,
-)
+from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, found_by_creation
 from persistence.services.spreadsheets import SheetDocument, workbook
 
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
@@ -92,7 +75,6 @@ class Row:
 
 
 def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
-    """Return the cells of a document under ``FACTS``."""
     names = (facts.creator or "", facts.modifier or "", facts.stage or "")
     return (document, facts.created, facts.modified, *names, str(facts.version))
 
@@ -107,10 +89,8 @@ def distinct_labels(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> 
 def csv_pieces(
     labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], Iterable[Iterable[str]]]]
 ) -> Iterator[bytes]:
-    """Yield a table as CSV in UTF-8; a row has facts, and values for each label.
-
-    A cell that would be a formula in a spreadsheet begins with an apostrophe.
-    """
+    """Yield a table as CSV in UTF-8; a row has facts, and values for each label."""
+    # A cell that would be a formula in a spreadsheet begins with an apostrophe.
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(map(_without_formula, (*FACTS, *labels)))
@@ -132,13 +112,10 @@ class TableExport:
     """One export of tables, with labels in a language: of all controls, or only of indexed ones."""
 
     def __init__(
-        self, exporting: Exporting, query: ExportQuery, language: str | None, *, has_all_controls: bool
+        self, exporting: Exporting, query: queries.ExportQuery, language: str | None, *, has_all_controls: bool
     ) -> None:
-        query = replace(query, contents=frozenset({ExportedContent.DATA}))
-        selected = select_forms(exporting.router, query)
-        self.forms = selected if query.document is None else [each.of_document() for each in selected]
-        self._exporting = exporting
-        self._query = query
+        self._export = exporting(replace(query, contents=frozenset({queries.ExportedContent.DATA})))
+        self.forms = self._export.forms
         self._language, self._has_all_controls = language, has_all_controls
         self._columns: dict[tuple[Form, int], Columns] = {}
 
@@ -155,10 +132,8 @@ class TableExport:
     def xlsx(
         self, report: Callable[[str], None], done: Callable[[], None], *, lists_problems: bool = False
     ) -> Iterator[bytes]:
-        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat.
-
-        With ``lists_problems`` its last sheet names what is left out or cut, if anything is.
-        """
+        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat."""
+        # With ``lists_problems`` its last sheet names what is left out or cut, if anything is.
         form = self.only_form()
         numbers = form.versions.numbers
         published = {each.version for each in form.route.catalog.published(form.route.form)}
@@ -177,7 +152,7 @@ class TableExport:
                 version = found.sidecar.version
                 outline = outlines.get(version) or outlines.setdefault(version, outline_of(form.route, version))
                 try:
-                    with closing(self._exporting.opened(found, self._query)) as file:
+                    with closing(self._export.opened(found)) as file:
                         data = read_data(file.pieces(), outline)
                 except (*LEFT_OUT, MalformedXmlError) as error:
                     note(f"{found.address}: {error}")
@@ -229,7 +204,7 @@ class TableExport:
                 report(str(error))
 
     def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
-        with closing(self._exporting.opened(revision, self._query)) as file, CellReader(columns.matcher) as reader:
+        with closing(self._export.opened(revision)) as file, CellReader(columns.matcher) as reader:
             try:
                 cells = reader.read(file.pieces()).cells
             except BadRequestError as error:
@@ -296,14 +271,12 @@ class TableColumn:
         return 0 < len(self.choices) <= MOST_OPTIONS
 
     @property
-    def match(self) -> TextMatch:
-        """Return how a filter compares its values."""
+    def match(self) -> queries.TextMatch:
         if not self.has_options:
-            return TextMatch.SUBSTRING
-        return TextMatch.TOKEN if self.selects_many else TextMatch.EXACT
+            return queries.TextMatch.SUBSTRING
+        return queries.TextMatch.TOKEN if self.selects_many else queries.TextMatch.EXACT
 
     def shown(self, values: Iterable[str]) -> str:
-        """Return the values of a cell, items by their labels."""
         items = (each for value in values for each in (value.split() if self.selects_many else (value,)))
         return BETWEEN.join(self.choices.get(each) or each for each in items)
 
@@ -319,7 +292,6 @@ class DocumentTable:
 
     @classmethod
     def of_designer(cls, route: Route) -> Self:
-        """Return the table of the documents of the designer, which are definitions."""
         keys = {key.steps[-1].name: key.path for key in DESIGNER_KEYS}
         return cls(route, None, (), tuple(TableColumn(keys[name], label) for name, label in DESIGNER_COLUMNS.items()))
 
@@ -341,46 +313,42 @@ class DocumentTable:
         columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
         return cls(route, version, latest, tuple(columns))
 
-    def find(self, query: Query, drafts: Drafts, until: float = math.inf) -> Hits:
+    def find(self, query: queries.Query, drafts: queries.Drafts, until: float = math.inf) -> queries.Hits:
         """Return a page; no document is looked at after ``until``, by the monotonic clock."""
-        scope = Scope(None if self.version is None else (self.version,), DraftFilter(drafts))
+        scope = queries.Scope(None if self.version is None else (self.version,), queries.DraftFilter(drafts))
         return self.route.data.index.search(self.route.form, scope, query, Budget(until))
 
-    def stored(self, offset: int, size: int) -> Hits:
-        """Return a part of the saved documents without an index or values of controls, those saved last first.
-
-        Of a large form, ``STORED_LISTED`` documents in any order are read.
-        """
+    def stored(self, offset: int, size: int) -> queries.Hits:
+        """Return a part of the saved documents without an index or values of controls, those saved last first."""
+        # Of a large form, ``STORED_LISTED`` documents in any order are read.
         storage = self.route.data.storage
         names = list(islice(storage.documents(self.route.form), STORED_LISTED + 1))
-        found = list[Hit]()
+        found = list[queries.Hit]()
         for document in names[:STORED_LISTED]:
             with suppress(DamagedError):
-                sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document, DATA_XML))
+                sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document))
                 if sidecar is not None and not sidecar.deleted and self.version in {None, sidecar.version}:
-                    found.append(Hit(document=document, is_draft=False, facts=sidecar.facts))
+                    found.append(queries.Hit(document=document, is_draft=False, facts=sidecar.facts))
         found.sort(key=lambda hit: (hit.facts.modified, hit.document), reverse=True)
-        return Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
+        return queries.Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
 
-    def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
+    def csv(self, query: queries.Query, drafts: queries.Drafts) -> Iterator[bytes]:
         """Return all documents that a query finds as CSV, in pieces, in the order in which they were created."""
         yield _BOM.encode()
         hits, paths = self._by_creation(query, drafts), [column.path for column in self.columns]
         rows = ((facts_of(hit.document, hit.facts), [hit.values.get(path, ()) for path in paths]) for hit in hits)
         yield from csv_pieces([column.label for column in self.columns], rows)
 
-    def xlsx(self, query: Query, drafts: Drafts, language: str | None) -> Iterator[bytes]:
-        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted.
-
-        Its last sheet names what is left out or cut, if anything is.
-        """
+    def xlsx(self, query: queries.Query, drafts: queries.Drafts, language: str | None) -> Iterator[bytes]:
+        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted."""
+        # Its last sheet names what is left out or cut, if anything is.
         problems = list[str]()
         outlines = {number: outline_of(self.route, number) for number in self.numbers}
 
         def documents() -> Iterator[SheetDocument]:
             for hit in self._by_creation(query, drafts):
                 collection = Collection.DRAFT if hit.is_draft else Collection.DATA
-                address = DocumentAddress(self.route.form, collection, hit.document, DATA_XML)
+                address = DocumentAddress(self.route.form, collection, hit.document)
                 version = hit.facts.version
                 outline = outlines.get(version) or outlines.setdefault(version, outline_of(self.route, version))
                 try:
@@ -400,8 +368,8 @@ class DocumentTable:
         numbered = [outlines[number] for number in self.numbers]
         yield from workbook(documents(), numbered, language, problems, lists_problems=True)
 
-    def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
-        scope = Scope(None if self.version is None else (self.version,), DraftFilter(drafts))
+    def _by_creation(self, query: queries.Query, drafts: queries.Drafts) -> Iterator[queries.Hit]:
+        scope = queries.Scope(None if self.version is None else (self.version,), queries.DraftFilter(drafts))
         find = partial(self.route.data.index.search, self.route.form, scope)
         return found_by_creation(find, replace(query, paths=tuple(column.path for column in self.columns)))
 

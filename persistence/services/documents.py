@@ -8,70 +8,36 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from persistence import errors
 from persistence.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadAddressError,
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    DamagedError,
-    DeletedError,
-    ForbiddenError,
-    LockedError,
-    NotFoundError,
-    NotSupportedError,
-    PreconditionError,
-    VersionError,
-)
 from persistence.forms.messages import read_lock, write_lock
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
 from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
 from persistence.model.versions import LeaseHolder, Precondition, Tags, VersionRequest
 from persistence.providers.router import Route, Router
+from persistence.services import rules
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving
 from persistence.services.purging import forget_history
-from persistence.services.rules import (
-    RAW,
-    READING,
-    Access,
-    Cleared,
-    Delete,
-    Get,
-    Origin,
-    Put,
-    Read,
-    Received,
-    Removed,
-    Written,
-    check_precondition,
-    is_singleton,
-    living,
-    must_live,
-    next_revision,
-    only_document,
-    subject_of,
-    tombstone_of,
-)
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.commit import Upload
 from persistence.storage.storage import Revisions, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
-def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
+def selected(route: Route, address: DocumentAddress, get: rules.Get, *, content: bool) -> StoredRevision:
     """Return the living revision that a GET selects, with ``content`` open."""
     if get.as_of is not None:
-        return must_live(as_of(route.storage, address, get.as_of, content=content), address)
+        return rules.must_live(as_of(route.storage, address, get.as_of, content=content), address)
     if get.instant is None:
-        return must_live(route.storage.read(address, content=content), address)
+        return rules.must_live(route.storage.read(address, content=content), address)
     found = route.storage.read_revision(address, get.instant, content=content)
     if found is None:
-        raise NotFoundError(f"{address} has no revision of {get.instant}")
-    return must_live(found, address)
+        raise errors.NotFoundError(f"{address} has no revision of {get.instant}")
+    return rules.must_live(found, address)
 
 
 def as_of(storage: Revisions, address: Address, moment: Instant, *, content: bool) -> StoredRevision:
@@ -88,7 +54,7 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
         older = storage.read_revision(address, revisions.instant(position), content=content)
         if older is not None:
             return older
-    raise NotFoundError(f"{address} did not exist at {moment}")
+    raise errors.NotFoundError(f"{address} did not exist at {moment}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +67,19 @@ class DataRevision:
 
 
 def living_revisions(
-    store: Storage, rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
+    rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
 ) -> Iterator[DataRevision]:
     """Yield the living revisions of a document, its attachments and its draft; add what is damaged to ``problems``."""
     for collection in (Collection.DRAFT, Collection.DATA):
-        main = DocumentAddress(form, collection, document, DATA_XML)
-        for name in store.names(main):
+        main = DocumentAddress(form, collection, document)
+        for name in rewriter.store.names(main):
             address, current = main.moved(collection, name), ""
-            for instant in (None, *store.revisions(address)):
+            for instant in (None, *rewriter.store.revisions(address)):
                 try:
-                    if instant is not None and store.is_older_name_of(address, instant, current):
+                    if instant is not None and rewriter.store.is_older_name_of(address, instant, current):
                         continue  # it goes with the first name, when that is rewritten
                     record = rewriter.record(address, instant)
-                except DamagedError as error:
+                except errors.DamagedError as error:
                     problems.append(str(error))
                     continue
                 if record is not None and instant is None:
@@ -145,7 +111,7 @@ class Leasing:
 
     router: Router
     dialect: Dialect
-    access: Access | None  # None behind a proxy, which has the permissions
+    access: rules.Access | None  # None behind a proxy, which has the permissions
 
     def lock(self, address: DocumentAddress, caller: Bearer, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
         """Lease a document for a user, or renew the lease; return the user, whom the body names."""
@@ -173,7 +139,7 @@ class Leasing:
         stored = next((each for each in found if each is not None and not each.deleted), None)
         if self.access is not None and enforces and (stored is not None or creates):
             newest = route.catalog.latest_version(address.form) or 1
-            self.access.to_write(subject_of(route, main, stored, newest), caller.user, caller.token)
+            self.access.to_write(rules.subject_of(route, main, stored, newest), caller.user, caller.token)
         return stored
 
     def _enforces(self, route: Route) -> bool:
@@ -183,11 +149,11 @@ class Leasing:
         route = self.router.of(address.form)
         if not route.properties.has_leases:
             name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.lease"
-            raise ForbiddenError(f"leases of {address.form} are switched off: the property {name} is false")
+            raise errors.ForbiddenError(f"leases of {address.form} are switched off: the property {name} is false")
         return route
 
 
-def holder_document(error: LockedError) -> bytes:
+def holder_document(error: errors.LockedError) -> bytes:
     """Return the document that names the holder of a lease, for the others; empty where the holder is not known."""
     return b"" if error.user is None else write_lock(LeaseHolder(error.user, error.group))
 
@@ -201,12 +167,10 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the user's operations.
+    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the operations."""
 
-    ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
-    """
-
-    put: Put
+    # ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
+    put: rules.Put
     number: int | None
     over: StoredRevision | None
     definition: Definition
@@ -221,33 +185,30 @@ class PutRequest:
 
     route: Route
     address: DocumentAddress
-    put: Put
+    put: rules.Put
     decision: Decision
     encoded: EncodedContent
     upload: Upload
-    received: Received
+    received: rules.Received
 
 
 @dataclass(frozen=True, slots=True)
 class FactsChange:
-    """Another ``owner`` or ``stage`` of documents; ``None`` keeps what they have. An empty stage is none.
+    """Another ``owner`` or ``stage`` of documents; ``None`` keeps what they have. An empty stage is none."""
 
-    ``user`` makes the change.
-    """
-
+    # ``user`` makes the change.
     user: User
     owner: User | None = None
     stage: str | None = None
 
     def is_made(self, sidecar: Sidecar) -> bool:
-        """Return whether a document has the owner and the stage already."""
         has_owner = self.owner is None or self.owner == sidecar.facts.owner
         return has_owner and (self.stage is None or (self.stage or None) == sidecar.stage)
 
     def require_possible(self, form: Form, storage: Storage) -> None:
         """Refuse another owner where another service has the data: it would keep the one before, and not say so."""
         if self.owner is not None and storage.is_remote:
-            raise NotSupportedError(f"the data of {form} is with another service, where no owner is changed")
+            raise errors.NotSupportedError(f"the data of {form} is with another service, where no owner is changed")
 
 
 class ChangedDocument(NamedTuple):
@@ -266,17 +227,15 @@ class ChangedDocument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Reading, writing and deleting below ``data/`` and ``draft/``.
+    """Reading, writing and deleting below ``data/`` and ``draft/``."""
 
-    ``codec`` translates between answers to clients and stored content.
-    """
-
+    # ``codec`` translates between answers to clients and stored content.
     router: Router
     dialect: Dialect
-    access: Access
+    access: rules.Access
     codec: Codec = AS_STORED
 
-    def read(self, address: DocumentAddress, get: Get) -> Read:
+    def read(self, address: DocumentAddress, get: rules.Get) -> rules.Read:
         """Return a revision with its headers, and its content open if asked for, as the codec shows it."""
         route = self.router.of(address.form)
         number = self.admitted(route, address, get.version, get.data_format if get.content else None)
@@ -285,14 +244,14 @@ class Documents:
             versions.must_equal(number, found.sidecar.version, address)
             main = found
             if not address.is_main:
-                main = must_live(route.storage.read(address.main, content=False), address.main)
+                main = rules.must_live(route.storage.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
-            subject = subject_of(route, address, main.sidecar, 0)
-            operations = self.access.allow(READING, subject, get.user, get.token)
+            subject = rules.subject_of(route, address, main.sidecar, 0)
+            operations = self.access.allow(rules.READING, subject, get.user, get.token)
         except Exception:
             found.close()
             raise
-        read = Read(address, found, operations)
+        read = rules.Read(address, found, operations)
         if not address.is_main or found.is_edited or found.sidecar.encrypted is not False:  # noted when it was stored
             read = self.codec.decode(read, address, get)
         if not get.content:
@@ -300,7 +259,7 @@ class Documents:
             read = replace(read, found=replace(read.found, file=None))
         return read
 
-    def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
+    def write(self, address: DocumentAddress, put: rules.Put, chunks: Iterable[bytes]) -> rules.Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
         route = self.router.of(address.form)
         with self.receiving(route, address, put, chunks) as request, route.storage.writing(address) as writer:
@@ -310,7 +269,7 @@ class Documents:
 
     @contextmanager
     def receiving(
-        self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]
+        self, route: Route, address: DocumentAddress, put: rules.Put, chunks: Iterable[bytes]
     ) -> Iterator[PutRequest]:
         """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
         decision = self.decided_early(route, address, put)
@@ -339,21 +298,17 @@ class Documents:
         else:
             decision = self.decided(request.route, request.address, put, decision.number, over)
         definition, put = decision.definition, decision.put
-        sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
+        sidecar = rules.next_revision(put, request.received, definition.version, over=over, owner=put.user)
         return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
 
     def change_each(
         self, form: Form, document: str | None, owned_by: str | None, change: FactsChange, *, is_trial: bool
     ) -> Iterator[ChangedDocument]:
-        """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing.
-
-        ``NotFoundError``, ``DeletedError``: the document that is named is not there. ``NotSupportedError``: the owners
-        are with another service.
-        """
+        """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing."""
         storage = self.router.of(form).data.storage
         change.require_possible(form, storage)
         for each in (document,) if document is not None else storage.documents(form):
-            address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
+            address = DocumentAddress(form, Collection.DATA, each)
             try:
                 found = storage.read(address, content=False)
                 if document is None and (
@@ -363,39 +318,39 @@ class Documents:
                     or change.is_made(found.sidecar)
                 ):
                     continue
-                found = must_live(found, address)
+                found = rules.must_live(found, address)
                 if not is_trial:
                     self.change_facts(address, found.etag, change)
-            except (BusyError, DamagedError, LockedError, PreconditionError) as error:
+            except (errors.BusyError, errors.DamagedError, errors.LockedError, errors.PreconditionError) as error:
                 yield ChangedDocument(each, None, str(error))
-            except (BadRequestError, BodyTooLargeError, DeletedError, NotFoundError) as error:
+            except (
+                errors.BadRequestError,
+                errors.BodyTooLargeError,
+                errors.DeletedError,
+                errors.NotFoundError,
+            ) as error:
                 if document is not None:
                     raise
                 yield ChangedDocument(each, None, str(error))  # what refuses one document does not keep back the others
             else:
                 yield ChangedDocument(each, found.sidecar)
 
-    def change_facts(self, address: DocumentAddress, tag: str, change: FactsChange) -> Written:
+    def change_facts(self, address: DocumentAddress, tag: str, change: FactsChange) -> rules.Written:
         """Store the content of an entity tag again with another owner or stage, as a new revision without a draft."""
         route = self.router.of(address.form)
         change.require_possible(address.form, route.data.storage)
-        found = must_live(route.storage.read(address, content=True), address)
+        found = rules.must_live(route.storage.read(address, content=True), address)
         with found.opened:
             sidecar = found.sidecar
-            put = Put(
-                version=VersionRequest(number=sidecar.version),
+            put = replace(
+                rules.Put.of(sidecar, change.user),
                 precondition=Precondition(expected=Tags(frozenset({tag})), must_exist=True),
-                user=change.user,
-                content_type=sidecar.content_type,
-                valid=sidecar.valid,
                 stage=sidecar.stage if change.stage is None else change.stage or None,
-                source=sidecar.source,
-                client_hash=None if sidecar.sealed_hash is not None else sidecar.client_hash,
-                origin=Origin(sidecar.created, sidecar.facts.owner if change.owner is None else change.owner),
+                origin=rules.Origin(sidecar.created, sidecar.facts.owner if change.owner is None else change.owner),
             )
-            return self.write(address, put, Read(address, found, None).pieces())
+            return self.write(address, put, rules.Read(address, found, None).pieces())
 
-    def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
+    def delete(self, address: DocumentAddress, delete: rules.Delete) -> rules.Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
         route = self.router.of(address.form)
         number = self.admitted(route, address, delete.version, None)
@@ -414,36 +369,34 @@ class Documents:
                     writer.discard_draft(address.form, address.document)
         return decided
 
-    def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
+    def discard_draft(self, form: Form, document: str, delete: rules.Delete) -> rules.Removed:  # noqa: ARG002 - others do it
         """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
-        raise BadAddressError(f"the draft {document} has no folder of its own: name a file in it")
+        raise errors.BadAddressError(f"the draft {document} has no folder of its own: name a file in it")
 
-    def delete_all(self, form: Form, delete: Delete) -> Cleared:
-        """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
-
-        Each document is deleted under its own lock; a damaged one is reported when the others are deleted. Access
-        tokens do not count here, and drafts of documents that were never saved stay.
-        """
+    def delete_all(self, form: Form, delete: rules.Delete) -> rules.Cleared:
+        """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13)."""
+        # Each document is deleted under its own lock; a damaged one is reported when the others are deleted. Access
+        # tokens do not count here, and drafts of documents that were never saved stay.
         route = self.router.of(form)
         number = versions.number_only(delete.version, "deleting all data of a form")
         if not route.properties.has_versions:
             versions.only_first(delete.version)
         count = refused = 0
-        damage: DamagedError | None = None
+        damage: errors.DamagedError | None = None
         refusal = ""
         for document in route.data.storage.documents(form):
-            address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            address = DocumentAddress(form, Collection.DATA, document)
             try:
                 count += self._delete_one(route, address, number, delete)
-            except DamagedError as error:
+            except errors.DamagedError as error:
                 damage = damage or error
-            except (ForbiddenError, LockedError) as error:
+            except (errors.ForbiddenError, errors.LockedError) as error:
                 refused, refusal = refused + 1, refusal or str(error)
         if damage is not None:
             raise damage
-        return Cleared(count, refused, refusal)
+        return rules.Cleared(count, refused, refusal)
 
-    def _delete_one(self, route: Route, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
+    def _delete_one(self, route: Route, address: DocumentAddress, number: int | None, delete: rules.Delete) -> bool:
         if not _is_cleared(route, address, route.storage.sidecar(address), number):
             return False
         with route.storage.writing(address) as writer:
@@ -453,14 +406,14 @@ class Documents:
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
-            self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user, None)
+            self.access.to_delete(rules.subject_of(route, address, own.sidecar, 0), delete.user, None)
             with protecting(route, address, delete.user):
-                writer.delete(address, tombstone_of(own, delete.user), over=own)
+                writer.delete(address, rules.tombstone_of(own, delete.user), over=own)
                 forget_history(route, writer, address)
                 writer.discard_draft(address.form, address.document)
             return True
 
-    def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:
+    def may_read(self, asked: rules.Put | rules.Delete, own: DocumentAddress, address: DocumentAddress) -> bool:
         """Return whether the caller of a request for ``own``, whose token counts for that only, may read a resource."""
         token = asked.token if (own.form, own.document) == (address.form, address.document) else None
         route = self.router.of(address.form)
@@ -468,8 +421,8 @@ class Documents:
         if main is None or main.deleted:
             return False
         try:
-            self.access.allow(READING, subject_of(route, address, main, 0), asked.user, token)
-        except ForbiddenError:
+            self.access.allow(rules.READING, rules.subject_of(route, address, main, 0), asked.user, token)
+        except errors.ForbiddenError:
             return False
         return True
 
@@ -480,23 +433,25 @@ class Documents:
         configured = route.properties
         if address.is_draft and not configured.has_drafts:
             name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
-            raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
+            raise errors.ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         stored = configured.data_format_name
-        if data_format and data_format not in (RAW, stored):  # spec crud 3.1
+        if data_format and data_format not in (rules.RAW, stored):  # spec crud 3.1
             if versions.is_data_format(data_format):
-                raise BadRequestError(f"form data is stored in format {stored}, not {data_format}")
-            formats = ", ".join((*versions.DATA_FORMATS, RAW))
-            raise BadRequestError(f"data-format-version must be one of {formats}, not {data_format!r}")
+                raise errors.BadRequestError(f"form data is stored in format {stored}, not {data_format}")
+            formats = ", ".join((*versions.DATA_FORMATS, rules.RAW))
+            raise errors.BadRequestError(f"data-format-version must be one of {formats}, not {data_format!r}")
         number = versions.number_only(asked, "form data")
         if not configured.has_versions:
             versions.only_first(asked)
         return number
 
-    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> Decision:
+    def decided_early(self, route: Route, address: DocumentAddress, put: rules.Put) -> Decision:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
         if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
-            raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
+            raise errors.VersionError(
+                f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}"
+            )
         with route.storage.deciding(address):
             over = route.storage.read(address, content=False)
             decision = self.decided(route, address, put, number, over)
@@ -505,14 +460,14 @@ class Documents:
         return decision
 
     def decided(
-        self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
+        self, route: Route, address: DocumentAddress, put: rules.Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
         """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
         own, main = self.checked(route, address, over, put, number)
         is_settled = own is not None and (address.is_main or main is not None)
         is_exempt = is_settled or number is not None or not route.properties.has_versions
         if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
-            raise VersionError(f"{address} is new: its form definition version must be sent")
+            raise errors.VersionError(f"{address} is new: its form definition version must be sent")
         known = over or main
         version = number or (
             version_of_new(route.storage, route.catalog, self.dialect, address)
@@ -520,7 +475,7 @@ class Documents:
             else known.sidecar.version
         )
         document = own if address.is_main else main
-        subject = subject_of(route, address, None if document is None else document.sidecar, version)
+        subject = rules.subject_of(route, address, None if document is None else document.sidecar, version)
         definition = subject.definition
         if route.properties.needs_publication:
             if definition.version != version:
@@ -529,39 +484,42 @@ class Documents:
         operations = self.access.to_write(subject, put.user, put.token)
         if definition.version != version:  # read only for who has the permission
             definition = route.catalog.of(route.form, version)
-        is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
+        is_only = own is None and counts(address) and rules.is_singleton(definition.published, route.properties)
         return Decision(put, number, over, definition, operations, own is None, is_only)
 
     def decided_to_delete(
-        self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> tuple[Removed, Sidecar]:
+        self,
+        route: Route,
+        address: DocumentAddress,
+        delete: rules.Delete,
+        number: int | None,
+        current: StoredRevision | None,
+    ) -> tuple[rules.Removed, Sidecar]:
         """Decide about a DELETE by the stored revision (spec crud 4.2); return the tombstone for a history, too."""
-        own = must_live(current, address)
+        own = rules.must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
         may_read = partial(self.may_read, delete, address, address)
-        check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
+        rules.check_precondition(delete.precondition, address, own, rules.living(main), may_read=may_read)
         versions.must_equal(number, own.sidecar.version, address)
-        document = own if address.is_main else must_live(main, address.main)
-        subject = subject_of(route, address, document.sidecar, 0)
+        document = own if address.is_main else rules.must_live(main, address.main)
+        subject = rules.subject_of(route, address, document.sidecar, 0)
         operations = self.access.to_delete(subject, delete.user, delete.token)
-        return Removed(address, own.sidecar.version, None, operations), tombstone_of(own, delete.user)
+        return rules.Removed(address, own.sidecar.version, None, operations), rules.tombstone_of(own, delete.user)
 
     def checked(
         self,
         route: Route,
         address: DocumentAddress,
         current: StoredRevision | None,
-        asked: Put | Delete,
+        asked: rules.Put | rules.Delete,
         number: int | None,
     ) -> tuple[StoredRevision | None, StoredRevision | None]:
-        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6).
-
-        Return the living revision, and of an attachment its living ``data.xml``.
-        """
-        own = living(current)
-        main = None if address.is_main else living(route.storage.read(address.main, content=False))
+        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6)."""
+        # Return the living revision, and of an attachment its living ``data.xml``.
+        own = rules.living(current)
+        main = None if address.is_main else rules.living(route.storage.read(address.main, content=False))
         may_read = partial(self.may_read, asked, address, address)
-        check_precondition(asked.precondition, address, own, main, may_read=may_read)
+        rules.check_precondition(asked.precondition, address, own, main, may_read=may_read)
         if own is not None:
             versions.must_equal(number, own.sidecar.version, address)
         if main is not None:
@@ -569,14 +527,12 @@ class Documents:
         return own, main
 
     def require_published(self, route: Route, definition: Definition) -> None:
-        """Refuse data of a version that was never published, where a property asks for that.
-
-        A deleted version was published: users can save documents that they have begun.
-        """
+        """Refuse data of a version that was never published, where a property asks for that."""
+        # A deleted version was published: users can save documents that they have begun.
         if definition.is_stored or self.dialect.is_designer(route.form):
             return
         name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"version {definition.version} of {route.form} was never published, and data is stored of published"
             f" versions only: the property {name} is true"
         )
@@ -600,27 +556,22 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
     return draft is not None and draft.modified < sidecar.modified
 
 
-def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> Written:
-    """Store what was decided about, while others are kept from leasing the document.
-
-    Saving a document removes its draft with its attachments (spec crud 4.11).
-    """
+def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> rules.Written:
+    """Store what was decided about, while others are kept from leasing the document."""
     route, address, decision = request.route, request.address, request.decision
     alone: AbstractContextManager[None] = nullcontext()
     if decision.is_only:
-        alone = only_document(route, route.catalog.of(route.form, decision.definition.version), decision.put.user)
+        alone = rules.only_document(route, route.catalog.of(route.form, decision.definition.version), decision.put.user)
     with alone:
         sidecar = writer.commit(address, sidecar, request.upload, over=decision.over)
     if counts(address):
         writer.discard_draft(address.form, address.document)
-    return Written(address, sidecar, decision.creates, decision.operations)
+    return rules.Written(address, sidecar, decision.creates, decision.operations)
 
 
 def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
-    """Return the version of a new document where none is named: the latest published one, else 1.
-
-    A document id is never used across versions (seed, rule 1), so a draft has the version of its document.
-    """
+    """Return the version of a new document where none is named: the latest published one, else 1."""
+    # A document id is never used across versions (seed, rule 1), so a draft has the version of its document.
     if dialect.is_designer(address.form):
         return DESIGNER_VERSION
     counterpart = data.sidecar(address.counterpart)

@@ -13,6 +13,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import msgspec
 
+from persistence.closable import closed_after_error
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -29,9 +30,7 @@ from persistence.forms.search_xml import read_search_request
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS, ROWS_AT_ONCE, SPOOLED_DIRECTORY
 from persistence.model.addresses import (
-    DATA_XML,
     ERRORS_ENTRY,
-    FORM_XHTML,
     Address,
     Collection,
     DefinitionAddress,
@@ -121,14 +120,13 @@ class SelectedForm:
         if ExportedContent.DEFINITIONS in contents:
             storage = self.route.definition.storage
             for version in filter(self.versions.__contains__, storage.versions(self.route.form)):
-                main = DefinitionAddress(self.route.form, version, FORM_XHTML)
+                main = DefinitionAddress(self.route.form, version)
                 yield _left_out(_Folder(storage, main, self.query, self.versions).found())
         if ExportedContent.DATA in contents:
             for address in self.documents():
                 yield _left_out(_Folder(self.route.storage, address, self.query, self.versions).found())
 
     def documents(self) -> Iterator[DocumentAddress]:
-        """Yield the documents and drafts that are read, of all versions."""
         if self.query.search is not None:
             drafts = DraftFilter(Drafts.INCLUDE if self.query.with_drafts else Drafts.EXCLUDE)
             numbers = self.versions.numbers
@@ -136,13 +134,13 @@ class SelectedForm:
             find = partial(self.route.data.index.search, self.route.form, scope)
             for hit in found_by_creation(find, replace(self.query.search, paths=())):
                 collection = Collection.DRAFT if hit.is_draft else Collection.DATA
-                yield DocumentAddress(self.route.form, collection, hit.document, DATA_XML)
+                yield DocumentAddress(self.route.form, collection, hit.document)
             return
         collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
         for collection in collections:
             storage, named = self.route.data.storage, self.query.document
             for document in storage.documents(self.route.form, collection) if named is None else (named,):
-                yield DocumentAddress(self.route.form, collection, document, DATA_XML)
+                yield DocumentAddress(self.route.form, collection, document)
 
     def of_document(self) -> SelectedForm:
         """Return the form in the version of the document that the query names."""
@@ -223,7 +221,7 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
             if query.search is not None:
                 _require_indexed(route, query.search)
             selected.append(SelectedForm(route, query, versions))
-    return selected
+    return selected if query.document is None else [each.of_document() for each in selected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,11 +393,9 @@ class ZipStream:
     def add(
         self, name: str, times: tuple[Instant, Instant], pieces: Iterable[bytes], size: int | None, *, compresses: bool
     ) -> Iterator[bytes]:
-        """Add an entry, and yield the finished bytes; without a ``size`` it may be larger than 4 GiB.
-
-        ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
-        read stored entries from a stream if their sizes come after their contents.
-        """
+        """Add an entry, and yield the finished bytes; without a ``size`` it may be larger than 4 GiB."""
+        # ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
+        # read stored entries from a stream if their sizes come after their contents.
         moment = to_datetime(times[0])
         fields = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
         entry = ZipInfo(name, min(max(fields, _FIRST_TIME), _LAST_TIME))
@@ -418,7 +414,6 @@ class ZipStream:
             yield self._sink.taken()
 
     def end(self) -> Iterator[bytes]:
-        """Write the directory, and yield the rest of the archive."""
         yield self._sink.taken()
         with SpooledTemporaryFile(SPOOLED_DIRECTORY) as rest:
             self._sink.file = rest
@@ -462,52 +457,35 @@ class ExportedFile:
         self.found.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Exporting:
-    """Exports from the providers of a router."""
+class Export:
+    """One export from the providers of a router, which has not begun."""
 
-    router: Router
-    codec: Codec
+    def __init__(self, router: Router, codec: Codec, query: ExportQuery) -> None:
+        self.forms = select_forms(router, query)
+        self._codec = codec
+        self._query = query
 
-    def begin(self, query: ExportQuery) -> Export:
-        selected = select_forms(self.router, query)
-        return Export(self, selected if query.document is None else [each.of_document() for each in selected], query)
-
-    def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
+    def opened(self, revision: ExportedRevision) -> ExportedFile:
         """Open a revision, decrypted if that is asked for; then it was read once, so that it will not fail."""
         address, content = revision.address, None
         read = Read(address, revision.opened(), None)
-        if query.decrypts and isinstance(address, DocumentAddress):
-            read = self.codec.decode(read, address, Get(decrypt=True))
+        if self._query.decrypts and isinstance(address, DocumentAddress):
+            read = self._codec.decode(read, address, Get(decrypt=True))
         sidecar, size = read.found.sidecar, read.size
         if read.decryption is not None:
             content = transformed(read, only_relevant=False)
             size = content.size
         elif read.is_decrypted:  # in the middle of an entry it would be too late to find damage
-            try:
-                with disk_errors(f"reading {read.address}"):
-                    while read.found.opened.read(CHUNK):
-                        pass
-                    read.found.opened.seek(0)
-            except PersistenceError:
-                read.found.close()
-                raise
+            with closed_after_error(read.found), disk_errors(f"reading {read.address}"):
+                while read.found.opened.read(CHUNK):
+                    pass
+                read.found.opened.seek(0)
         is_decrypted = content is not None or read.is_decrypted
         if is_decrypted:
             sidecar = msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
         return ExportedFile(sidecar, size, content, read.found, is_decrypted)
 
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """One export, which has not begun."""
-
-    exporting: Exporting
-    forms: list[SelectedForm]
-    query: ExportQuery
-
     def count(self) -> int:
-        """Count the versions of definitions, the documents and the drafts that will be read."""
         return sum(1 for form in self.forms for _ in form.groups())
 
     def archive(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
@@ -541,7 +519,7 @@ class Export:
         times = sidecar.modified, sidecar.created
         if not sidecar.deleted:
             try:
-                file = self.exporting.opened(revision, self.query)
+                file = self.opened(revision)
             except LEFT_OUT as error:
                 leave_out(str(error))
                 return
@@ -560,3 +538,6 @@ class Export:
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
         beside = replace(entry, is_metadata=True).path
         yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)
+
+
+Exporting = Callable[[ExportQuery], Export]

@@ -7,17 +7,17 @@ before would become current.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, ConflictError, NotFoundError, PersistenceError
-from persistence.forms.messages import attribute, element, text
+from persistence.forms.messages import attributes_of, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
@@ -54,11 +54,9 @@ PurgeOf = Callable[[Route], StoragePurge | None]
 
 @dataclass(frozen=True, slots=True)
 class ForcedDeletes:
-    """Removes single revisions, and attachments with all their revisions, without a trace.
+    """Removes single revisions, and attachments with all their revisions, without a trace."""
 
-    Without ``access``, a proxy has decided about permissions (spec crud 11).
-    """
-
+    # Without ``access``, a proxy has decided about permissions (spec crud 11).
     documents: Documents
     access: Access | None
     purge_of: PurgeOf
@@ -109,11 +107,9 @@ class ForcedDeletes:
     def _purged(
         self, route: Route, writer: Writing, address: DocumentAddress, current: StoredRevision, user: User
     ) -> Sidecar | None:
-        """Return the tombstone that goes with the last older revision; ``None`` if another service has the request.
-
-        A runtime purges from the newest revision to the oldest (spec runtime 6). Were the tombstone removed at once, an
-        older revision would be current again.
-        """
+        """Return the tombstone that goes with the last older revision; ``None`` if another service has the request."""
+        # A runtime purges from the newest revision to the oldest (spec runtime 6). Were the tombstone removed at once,
+        # an older revision would be current again.
         instant = current.sidecar.modified
         if not current.sidecar.deleted:
             raise ConflictError(f"{instant} is the current revision of {address}: delete the document first")
@@ -172,22 +168,22 @@ def _has_older(route: Route, address: DocumentAddress) -> bool:
     return history is not None and history.total > 1
 
 
+@dataclass(frozen=True, slots=True)
 class PurgeRequests:
     """Purges for one caller at a time in a process; forms of another service are left to it."""
 
-    def __init__(self, purges: Iterable[StoragePurge], purge_of: PurgeOf, router: Router) -> None:
-        self._purges = tuple(purges)
-        self._purge_of = purge_of
-        self._router = router
-        self._turn = threading.Lock()
+    purges: Sequence[StoragePurge]
+    purge_of: PurgeOf
+    router: Router
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def purge(self, app: str | None, name: str | None, document: str | None, rules: PurgeRules, *, dry: bool) -> bytes:
         """Purge all that is old enough, or with ``dry`` find out how much that is; return the answer in XML."""
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
-            for purge in self._purges:
+            for purge in self.purges:
                 for form in sorted(purge.store.forms(app)):
-                    if name not in (None, form.name) or self._purge_of(self._router.of(form)) is not purge:
+                    if name not in (None, form.name) or self.purge_of(self.router.of(form)) is not purge:
                         continue
                     every = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
                     yield from purge_documents(purge, form, every, rules, is_trial=dry)
@@ -196,7 +192,7 @@ class PurgeRequests:
 
     def purge_data(self, query: ExportQuery, document: str | None, user: User, *, dry: bool) -> bytes:
         """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6)."""
-        selected = [(each, self._purge_of(each.route)) for each in select_forms(self._router, query)]
+        selected = [(each, self.purge_of(each.route)) for each in select_forms(self.router, query)]
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for chosen, purge in selected:
@@ -204,7 +200,7 @@ class PurgeRequests:
                     continue
                 form = chosen.route.form
                 for each in purge.store.documents(form) if document is None else _one(purge, form, document):
-                    data = DocumentPurge(chosen, purge, DocumentAddress(form, Collection.DATA, each, DATA_XML), user)
+                    data = DocumentPurge(chosen, purge, DocumentAddress(form, Collection.DATA, each), user)
                     try:
                         yield data.totals() if dry else data.purge()
                     except PersistenceError as error:
@@ -220,26 +216,17 @@ class PurgeRequests:
                     totals.add(result)
                 elif len(problems) < MOST_PURGE_PROBLEMS:
                     problems.append(str(result))
-        numbers = {
-            "revisions": totals.revisions,
-            "documents": totals.documents,
-            "drafts": totals.drafts,
-            "attachments": totals.attachments,
-            "bytes": totals.freed,
-        }
-        attributes = attribute("dry-run", "true" if dry else "false")
-        attributes += "".join(attribute(name, str(number)) for name, number in numbers.items())
+        numbers = {"bytes" if name == "freed" else name: number for name, number in asdict(totals).items()}
+        attributes = attributes_of({"dry-run": dry, **numbers})
         return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentPurge:
-    """The purge of one document by the query of ``selected``, for a ``user``.
+    """The purge of one document by the query of ``selected``, for a ``user``."""
 
-    A document whose newest revision is in the range of dates is removed with its history. Without the history, only its
-    current revision is removed, and it stays deleted. Of others, older revisions in the range are removed.
-    """
-
+    # A document whose newest revision is in the range of dates is removed with its history. Without the history, only
+    # its current revision is removed, and it stays deleted. Of others, older revisions in the range are removed.
     selected: SelectedForm
     purging: StoragePurge
     main: DocumentAddress
@@ -251,7 +238,7 @@ class DocumentPurge:
             return PurgeTotals()
         if self._is_removed(current):
             return PurgeTotals(documents=1, freed=self.purging.store.freed_by_folder(self.main))
-        return self.purging.plan(self.main.form, self.main.document, self._rules).totals
+        return self.purging.plan(self.main, self._rules).totals
 
     def purge(self) -> PurgeTotals:
         totals = self.totals()
@@ -295,4 +282,4 @@ class DocumentPurge:
 def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
     if purge.has(form, document):
         return [document]
-    raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")
+    raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document)} does not exist")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from persistence.catalog import Definition
+from persistence.closable import closed_after_error
 from persistence.errors import (
     BadAddressError,
     BadRequestError,
@@ -26,16 +27,6 @@ from persistence.errors import (
 from persistence.forms import diffs
 from persistence.forms.answers import DiffsAnswer, HistoryAnswer
 from persistence.forms.controls import NO_OUTLINE, Outline
-from persistence.forms.diffs import (
-    OTHER,
-    ComparedRevisions,
-    DataNode,
-    Difference,
-    DiffsWriter,
-    differences,
-    opaque_data,
-    read_data,
-)
 from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import DefinitionAddress, DocumentAddress
@@ -77,14 +68,15 @@ class DiffOptions:
     in_removed: bool = False
 
     @property
-    def writer(self) -> DiffsWriter:
-        return DiffsWriter(self.language, self.truncation)
+    def writer(self) -> diffs.DiffsWriter:
+        return diffs.DiffsWriter(self.language, self.truncation)
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionPair:
-    """Two revisions of data of a version of a form, by their instants."""
+    """Two revisions of a document in a version of its form, by their instants."""
 
+    address: DocumentAddress
     version: int
     older: Instant
     newer: Instant
@@ -96,32 +88,20 @@ class RevisionDiffs:
 
     documents: Documents
 
-    def between(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions
-    ) -> DiffsAnswer:
-        by_position = self.documents.dialect.has_proxy
-        found = self.compared(address, pair, reader, options, by_position=by_position)
-        return DiffsAnswer(ComparedRevisions(pair.older, pair.newer, found), options.writer)
+    def between(self, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> DiffsAnswer:
+        found = self.compared(pair, reader, options, by_position=self.documents.dialect.has_proxy)
+        return DiffsAnswer(diffs.ComparedRevisions(pair.older, pair.newer, found), options.writer)
 
-    def lines(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
-    ) -> list[str]:
-        """Return a line for each difference, for a terminal or as a JSON object."""
+    def lines(self, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool) -> list[str]:
         write = diffs.as_json if as_json else diffs.as_line
-        found = self.compared(address, pair, reader, options)
+        found = self.compared(pair, reader, options)
         return [write(each, options.language, options.truncation) for each in found]
 
     def compared(
-        self,
-        address: DocumentAddress,
-        pair: RevisionPair,
-        reader: Bearer,
-        options: DiffOptions,
-        *,
-        by_position: bool = False,
-    ) -> Iterator[Difference]:
-        language = options.language
-        reading, version = _Reading(self.documents, address, reader), pair.version
+        self, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, by_position: bool = False
+    ) -> Iterator[diffs.Difference]:
+        language, address, version = options.language, pair.address, pair.version
+        reading = _Reading(self.documents, address, reader)
         with ExitStack() as opened:
             older = reading.read(version, pair.older)
             opened.callback(older.found.close)
@@ -137,16 +117,14 @@ class RevisionDiffs:
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer
-    ) -> Iterator[ComparedRevisions]:
-        """Yield the differences of each revision, but the last, to the one after it, which is older.
-
-        Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
-        version, or may not be read.
-        """
+    ) -> Iterator[diffs.ComparedRevisions]:
+        """Yield the differences of each revision, but the last, to the one after it, which is older."""
+        # Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
+        # version, or may not be read.
         reading = _Reading(self.documents, address, reader)
-        last: tuple[Instant, DataNode | None] | None = None
+        last: tuple[Instant, diffs.DataNode | None] | None = None
         for newer, older in pairwise(revisions):
-            found: Iterator[Difference] | list[Difference] = [OTHER]
+            found: Iterator[diffs.Difference] | list[diffs.Difference] = [diffs.OTHER]
             sidecars = newer.sidecar, older.sidecar
             versions_of = {None if each is None or each.deleted else each.version for each in sidecars}
             version = next(iter(versions_of))
@@ -157,15 +135,20 @@ class RevisionDiffs:
                 before = reading.if_comparable(older, outline)
                 last = older.instant, before
                 found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
-            yield ComparedRevisions(older.instant, None, found)
+            yield diffs.ComparedRevisions(older.instant, None, found)
 
 
 def _between(
-    before: DataNode | None, after: DataNode | None, outline: Outline, *, by_position: bool, in_removed: bool = False
-) -> Iterator[Difference]:
+    before: diffs.DataNode | None,
+    after: diffs.DataNode | None,
+    outline: Outline,
+    *,
+    by_position: bool,
+    in_removed: bool = False,
+) -> Iterator[diffs.Difference]:
     if before is None or after is None:
-        return iter((OTHER,))
-    return differences(before, after, outline, by_position=by_position, in_removed=in_removed)
+        return iter((diffs.OTHER,))
+    return diffs.differences(before, after, outline, by_position=by_position, in_removed=in_removed)
 
 
 @dataclass(slots=True)
@@ -201,14 +184,11 @@ class _Reading:
         asked = versions.VersionRequest(number=version)
         get = Get(version=asked, instant=instant, user=self.reader.user, token=self.reader.token)
         read = self.documents.read(self.address, get)
-        try:
+        with closed_after_error(read.found):
             versions.must_equal(version, read.found.sidecar.version, self.address)
-        except Exception:
-            read.found.close()
-            raise
         return read
 
-    def tree(self, read: Read, outline: Outline) -> DataNode | None:
+    def tree(self, read: Read, outline: Outline) -> diffs.DataNode | None:
         most = self.left
         with read.found.opened as file, disk_errors(f"reading {self.address}"):
             data = file.read(most + 1)
@@ -218,11 +198,11 @@ class _Reading:
         pieces = [data] if read.decryption is None else read.decryption([data])
         try:
             with parsing(len(data)):
-                return opaque_data(pieces) if self.is_designer else read_data(pieces, outline)
+                return diffs.opaque_data(pieces) if self.is_designer else diffs.read_data(pieces, outline)
         except MalformedXmlError as error:
             raise DamagedError(f"{self.address} cannot be read: {error}") from error
 
-    def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
+    def if_comparable(self, revision: ListedRevision, outline: Outline) -> diffs.DataNode | None:
         if self.left <= 0 or revision.sidecar is None:
             return None
         try:
@@ -249,10 +229,7 @@ class Histories:
     def page(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, *, with_older: bool = False
     ) -> HistoryPage:
-        """Return a page of the revisions that somebody may read, with the next ``older`` one only on request.
-
-        The page is empty where nothing was ever stored.
-        """
+        """Return a page of the revisions that somebody may read, with the next ``older`` one only on request."""
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
         if revisions is None:
@@ -379,28 +356,15 @@ class RestoredFile:
         else:
             is_same_life = current is None or current.created <= older.created
             origin = Origin(older.created if is_same_life else None, older.facts.owner)
-        return Put(
-            version=VersionRequest(number=older.version),
-            precondition=asked.precondition,
-            user=asked.user,
-            content_type=older.content_type,
-            valid=older.valid,
-            stage=older.stage,
-            source=older.source,
-            client_hash=None if older.sealed_hash is not None else older.client_hash,
-            origin=origin,
-            token=asked.token,
-            restores=older,
-        )
+        put = Put.of(older, asked.user)
+        return replace(put, precondition=asked.precondition, origin=origin, token=asked.token, restores=older)
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``.
+    """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``."""
 
-    With ``is_damaged`` the current content of the file is not the one of its sidecar.
-    """
-
+    # With ``is_damaged`` the current content of the file is not the one of its sidecar.
     file: RestoredFile
     attachments: list[RestoredFile] = field(default_factory=list)
     unchanged: list[tuple[DocumentAddress, StoredRevision]] = field(default_factory=list)
@@ -409,14 +373,12 @@ class RestorePlan:
 
     @property
     def notice(self) -> str | None:
-        """A line about attachments that do not come back."""
         if not self.missing:
             return None
         return f"attachments that it names were missing already at that time: {', '.join(self.missing)}"
 
     @property
     def is_done(self) -> bool:
-        """Return whether everything is current already as it would come back."""
         current, older = self.file.current, self.file.older
         if self.attachments or current is None or current.sidecar.deleted or current.is_edited or self.is_damaged:
             return False
@@ -432,11 +394,9 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class Reverting:
-    """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored.
+    """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored."""
 
-    ``elsewhere`` has the older revisions, if the history does not: their contents are compared with their digests.
-    """
-
+    # ``elsewhere`` has the older revisions, if the history does not: their contents are compared with their digests.
     documents: Documents
     elsewhere: Documents | None = None
 
@@ -532,11 +492,9 @@ def _with_attachments(
 
 
 def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
-    """Return the revision of an attachment that was current at a moment, else the first one after it.
-
-    A client may store an attachment after the data that names it, and a clock may have been set back in between.
-    ``None`` where it was deleted by then, or never stored.
-    """
+    """Return the revision of an attachment that was current at a moment, else the first one after it."""
+    # A client may store an attachment after the data that names it, and a clock may have been set back in between.
+    # ``None`` where it was deleted by then, or never stored.
     try:
         return selected(route, address, Get(as_of=moment), content=False)
     except DeletedError:
@@ -564,10 +522,7 @@ def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
 def republish(
     definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Revert, *, is_trial: bool
 ) -> Sidecar | None:
-    """Publish a file of a form as it is in a source, unless ``is_trial``; return its sidecar.
-
-    Return ``None`` where it did not exist at that time, or is current already.
-    """
+    """Publish a file as it was in a source, unless ``is_trial``; return its sidecar, ``None`` without any change."""
     moment = asked.as_of or LAST
     try:
         older = living(as_of(source, address, moment, content=True))

@@ -13,11 +13,11 @@ import msgspec
 from persistence.errors import BadRequestError, ConflictError, one_line
 from persistence.forms.archive_metadata import ForeignFacts
 from persistence.forms.definition_metadata import read_permissions
-from persistence.forms.messages import attribute, element, text
+from persistence.forms.messages import attribute, attributes_of, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, tombstone
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, owned, tombstone
 from persistence.model.texts import LAST, Instant, next_after
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
@@ -32,13 +32,11 @@ Content = Callable[[], Iterator[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ImportFacts(ForeignFacts):
-    """The facts of a revision as far as its source has them; from an archive of this service, the ``sidecar`` has all.
+    """The facts of a revision as far as its source has them; in this service's archives, the ``sidecar`` has all."""
 
-    With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
-    ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
-    ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
-    """
-
+    # With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
+    # ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
+    # ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
     sidecar: Sidecar | None = None
     is_decrypted: bool = False
     has_own_time: bool = True
@@ -56,11 +54,9 @@ NO_FACTS = ImportFacts()
 
 @dataclass(frozen=True, slots=True)
 class ImportedRevision:
-    """A revision in a source; ``version`` is ``None`` where the source does not say it.
+    """A revision in a source; ``version`` is ``None`` where the source does not say it."""
 
-    ``name`` is for people. Without ``content`` it is a tombstone.
-    """
-
+    # ``name`` is for people. Without ``content`` it is a tombstone.
     name: str
     address: Address
     version: int | None
@@ -79,11 +75,9 @@ class ImportedRevision:
 
 @dataclass(frozen=True, slots=True)
 class ImportUnit:
-    """The revisions of one document with its draft, or of one version of a definition, in a source.
+    """The revisions of one document with its draft, or of one version of a definition, in a source."""
 
-    With ``says_owners`` such a source should have the owner of each document.
-    """
-
+    # With ``says_owners`` such a source should have the owner of each document.
     name: str
     revisions: tuple[ImportedRevision, ...]
     says_owners: bool = False
@@ -94,7 +88,6 @@ class ImportUnit:
 
     @property
     def lacks_owner(self) -> bool:
-        """Return whether it is a document without the owner that such a source should have."""
         data = [each for each in self.revisions if each.address.is_main and each.content is not None]
         return (
             self.says_owners
@@ -156,12 +149,10 @@ SameContent = Callable[[ImportedRevision, StoredRevision], bool]
 
 @dataclass(slots=True)
 class ImportPlan:
-    """The plan of an import into one storage, which if not ``is_exact`` gives revisions its own times and tags.
+    """The plan of an import into one storage, which if not ``is_exact`` gives revisions its own times and tags."""
 
-    ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` counts those that are
-    stored already. ``over`` has the id of the current revision of each file.
-    """
-
+    # ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` counts those that
+    # are stored already. ``over`` has the id of the current revision of each file.
     storage: RevisionStorage
     has_same_content: SameContent
     on_conflict: OnConflict
@@ -174,7 +165,6 @@ class ImportPlan:
 
     @property
     def revisions(self) -> tuple[tuple[Address, int, int], ...]:
-        """The numbers of new and of known revisions of each file."""
         new = Counter(each.address for each in self.placed)
         return tuple((address, new[address], self.known[address]) for address in self.over)
 
@@ -183,7 +173,6 @@ class ImportPlan:
         return self.on_conflict is OnConflict.NEW_REVISION
 
     def add(self, unit: ImportUnit) -> None:
-        """Compare a document or a version of a definition with the storage."""
         known = [modified for each in unit.revisions if each.address.is_main and (modified := each.modified)]
         first = min(known, default=None)
         files: dict[Address, list[ImportedRevision]] = {}
@@ -234,10 +223,8 @@ class ImportPlan:
         return modified > stored.latest
 
     def _is_known(self, revision: ImportedRevision, stored: StoredRevision) -> bool:
-        """Return whether the revision, or without a time of its own its content, is stored already.
-
-        The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
-        """
+        """Return whether the revision, or without a time of its own its content, is stored already."""
+        # The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
         modified, current = revision.modified, stored.sidecar.modified
         if modified is None or not revision.facts.has_own_time or not self.is_exact:
             return self._is_same(revision, current)
@@ -350,9 +337,7 @@ def _composed_sidecar(received: ReceivedRevision, content: Received, over: Store
     is_new = living(over) is None
     created = facts.created or (modified if is_new else sidecar.created)
     if is_document and facts.creator is not None:
-        sidecar = msgspec.structs.replace(
-            sidecar, creator=owner.name, group=owner.group, organization=owner.organization
-        )
+        sidecar = owned(sidecar, owner)
     return msgspec.structs.replace(sidecar, modified=modified, created=min(created, modified), tag=facts.tag)
 
 
@@ -379,12 +364,10 @@ MOST_REMEMBERED = 1 << 18
 
 @dataclass
 class ImportReport(TransferReport):
-    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already.
+    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already."""
 
-    A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and skipped
-    documents, ``ownerless`` the first of those ``without_owner``.
-    """
-
+    # A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and
+    # skipped documents, ``ownerless`` the first of those ``without_owner``.
     files: Counter[tuple[str, bool]] = field(default_factory=Counter)
     known: int = 0
     ignored: int = 0
@@ -395,7 +378,7 @@ class ImportReport(TransferReport):
     _seen: dict[int, bool] = field(default_factory=dict)
 
     def add(self, outcome: TransferOutcome) -> None:
-        self.counts[outcome.is_definition, outcome.result] += 1
+        super().add(outcome)
         self.ignored += outcome.result is TransferResult.IGNORED
         for address, new, known in outcome.revisions:
             is_new, is_draft = new > 0, isinstance(address, DocumentAddress) and address.is_draft
@@ -458,18 +441,12 @@ class ImportReport(TransferReport):
         }
 
     def as_xml(self, *, is_dry: bool) -> bytes:
-        children = [
-            element(kind, "".join(attribute(result, str(count)) for result, count in counts.items()))
-            for kind, counts in self.by_kind().items()
-        ]
-        children.append(
-            element("revisions", attribute("new", str(self.revisions)) + attribute("known", str(self.known)))
-        )
+        children = [element(kind, attributes_of(counts)) for kind, counts in self.by_kind().items()]
+        children.append(element("revisions", attributes_of({"new": self.revisions, "known": self.known})))
         children += [
             element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.listed
         ]
         children += [element("without-owner", attribute("name", one_line(name))) for name in self.ownerless]
-        children += [element("note", attribute("count", str(count)), text(note)) for note, count in self.notes.items()]
-        root = attribute("dry-run", str(is_dry).lower()) + attribute("refused", str(self.refused))
-        root += attribute("without-owner", str(self.without_owner)) if self.without_owner else ""
-        return element("import", root + attribute("ignored", str(self.ignored)), "".join(children)).encode()
+        children += [element("note", attribute("count", count), text(note)) for note, count in self.notes.items()]
+        facts = {"dry-run": is_dry, "refused": self.refused, "without-owner": self.without_owner or None}
+        return element("import", attributes_of({**facts, "ignored": self.ignored}), "".join(children)).encode()

@@ -23,27 +23,15 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from io import FileIO
-from typing import Annotated, BinaryIO, Protocol, cast
+from typing import Annotated, BinaryIO, cast
 from unicodedata import normalize
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
 
 import msgspec
 
+from persistence import limits
 from persistence.errors import BadRequestError, PersistenceError, disk_errors
 from persistence.forms.archive_metadata import ForeignFacts, read_metadata
-from persistence.limits import (
-    CHUNK,
-    DEEPEST_FOLDER,
-    FREE_OF_RATIO,
-    LARGEST_DIRECTORY,
-    LARGEST_RATIO,
-    LARGEST_SENT_DIRECTORY,
-    LONGEST_ENTRY,
-    LONGEST_LINE,
-    LONGEST_NAME,
-    LONGEST_PATH,
-    MOST_FILES,
-)
 from persistence.model import texts
 from persistence.model.addresses import (
     DATA_XML,
@@ -73,42 +61,25 @@ from persistence.services.import_plans import (
     refused,
 )
 from persistence.services.purging import without_named
-from persistence.services.transfers import TransferOutcome, TransferResult, TransferUnit
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 from persistence.storage.layout import LAYOUT
 
 _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
+_LONGEST_PART = limits.LONGEST_NAME + len(METADATA_SUFFIX)
 
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
 _RECOMPOSED = "the name of an attachment was composed (NFC), as the data has it"
 
 
-class SourceFiles(Protocol):
-    """The files of an archive or a folder, by their paths below it."""
-
-    def names(self) -> Iterator[str]:
-        """Yield the paths of all files."""
-
-    def fault(self, name: str) -> str | None:
-        """Return the reason why a file cannot be read, as far as that is known without reading it."""
-
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a file, which is opened by the first piece."""
-
-    def times(self, name: str) -> tuple[Instant | None, Instant | None]:
-        """Return when the revision in a file was modified, and when it was created, as far as that is known."""
-
-
 NamedEntry = tuple[ArchiveEntry, bool]  # The revision that a name stands for, and whether the name has the form version
 
 
 def named_entry(name: str) -> NamedEntry:
-    """Read the name of a file in either hierarchy."""
-    parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
+    parts = tuple(name.split("/")) if len(name) <= limits.LONGEST_PATH else ()
     if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
     with suppress(BadRequestError):
@@ -136,15 +107,15 @@ def _may_be_added(name: str) -> bool:
 class FilesSource:
     """An ``ImportSource`` of files: a ZIP archive or a folder. Their names are in memory, grouped by document."""
 
-    def __init__(self, files: SourceFiles) -> None:
+    def __init__(self, files: FolderFiles | ZipFiles) -> None:
         self._files = files
-        self._groups: dict[TransferUnit, list[str]] = {}
-        self._faults: dict[TransferUnit, TransferOutcome] = {}
+        self._groups: dict[Address, list[str]] = {}
+        self._faults: dict[Address, TransferOutcome] = {}
         self._others: list[TransferOutcome] = []
         added, described = list[str](), set[str]()
         for count, name in enumerate(files.names(), 1):
-            if count > MOST_FILES:
-                raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
+            if count > limits.MOST_FILES:
+                raise BadRequestError(f"there are more than {limits.MOST_FILES} files: import them in parts")
             if _may_be_added(name):
                 added.append(name)
                 described.add(name)
@@ -162,12 +133,12 @@ class FilesSource:
 
     def units(self) -> Iterator[ImportUnit | TransferOutcome]:
         yield from self._others
-        for unit in sorted(self._groups, key=lambda each: not each.is_definition):
+        for main in sorted(self._groups, key=lambda each: isinstance(each, DocumentAddress)):
             try:
-                revisions = self._revisions((name, named_entry(name)) for name in self._groups[unit])
-                yield self._faults.get(unit) or ImportUnit(unit.name, _composed(tuple(revisions)), says_owners=True)
+                revisions = self._revisions((name, named_entry(name)) for name in self._groups[main])
+                yield self._faults.get(main) or ImportUnit(main.folder, _composed(tuple(revisions)), says_owners=True)
             except PersistenceError as error:
-                yield refused(unit.name, error, is_definition=unit.is_definition)
+                yield refused(main.folder, error, is_definition=isinstance(main, DefinitionAddress))
 
     def _add(self, name: str, *, is_added: bool = False) -> None:
         *folders, last = name.split("/")
@@ -176,19 +147,21 @@ class FilesSource:
         is_hidden = any(part.startswith(".") and part.strip(".") for part in folders)
         if is_added or not folders or is_apples or is_hidden:
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
-            self._others.append(TransferOutcome(name[:LONGEST_ENTRY], TransferResult.IGNORED, notes=notes))
+            self._others.append(TransferOutcome(name[: limits.LONGEST_ENTRY], TransferResult.IGNORED, notes=notes))
             return
         try:
             entry, _ = named_entry(name)
         except BadRequestError as error:
             self._others.append(refused(name, error))
             return
-        unit = TransferUnit.of(entry.address)
-        self._groups.setdefault(unit, []).append(name)
+        main = entry.address.main
+        if isinstance(main, DocumentAddress):
+            main = main.moved(Collection.DATA)
+        self._groups.setdefault(main, []).append(name)
         fault = self._files.fault(name)
         if fault is not None:
-            outcome = refused(unit.name, f"{name}: {fault}", is_definition=unit.is_definition)
-            self._faults.setdefault(unit, outcome)
+            outcome = refused(main.folder, f"{name}: {fault}", is_definition=isinstance(main, DefinitionAddress))
+            self._faults.setdefault(main, outcome)
 
     def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
@@ -243,10 +216,8 @@ class FilesSource:
 
 
 def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision, ...]:
-    """Return revisions with the names of attachments as the data beside them has them.
-
-    macOS decomposes the names of files: an accent becomes a character of its own.
-    """
+    """Return revisions with the names of attachments as the data beside them has them."""
+    # macOS decomposes the names of files: an accent becomes a character of its own.
     names = {each.address.name for each in revisions if not each.address.is_main}
     composed = {name: other for name in names if (other := normalize("NFC", name)) not in names}
     if not composed:
@@ -270,7 +241,7 @@ def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision
 
 
 class FolderFiles:
-    """The ``SourceFiles`` of a folder; ``largest`` are the bytes that a content may have."""
+    """The files of a folder, by their paths below it; ``largest`` are the bytes that a content may have."""
 
     def __init__(self, path: str, *, largest: int) -> None:
         self._root = os.path.realpath(path)
@@ -279,9 +250,10 @@ class FolderFiles:
             raise BadRequestError(f"{path} is a data directory: export it, or use persistence backup and restore")
 
     def names(self) -> Iterator[str]:
-        return self._names("", DEEPEST_FOLDER)
+        return self._names("", limits.DEEPEST_FOLDER)
 
     def fault(self, name: str) -> str | None:
+        """Return the reason why a file cannot be read, as far as that is known without reading it."""
         try:
             status = os.lstat(f"{self._root}/{name}")
             name.encode()
@@ -295,13 +267,13 @@ class FolderFiles:
             return f"it has {status.st_size} bytes; the limit is {self._largest}"
         return None
 
-    def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - see ``SourceFiles``
+    def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - an archive has some
         return None, None
 
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with FileIO(files.open_file(f"{self._root}/{name}")) as file:
-                while piece := file.read(CHUNK):
+                while piece := file.read(limits.CHUNK):
                     yield piece
         except OSError as error:
             raise BadRequestError(f"{name} cannot be read: {error.strerror}") from error
@@ -319,7 +291,7 @@ class FolderFiles:
             elif levels:
                 yield from self._names(path, levels - 1)
             else:
-                raise BadRequestError(f"{path} is deeper than {DEEPEST_FOLDER} folders")
+                raise BadRequestError(f"{path} is deeper than {limits.DEEPEST_FOLDER} folders")
 
 
 _HERE = re.compile(r"(?:\./)+")
@@ -337,7 +309,7 @@ _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeErr
 
 
 class ZipFiles:
-    """The ``SourceFiles`` of an open, seekable ZIP file. ``most_bytes`` of its directory are read into memory."""
+    """The files of an open, seekable ZIP file. ``most_bytes`` of its directory are read into memory."""
 
     def __init__(self, file: BinaryIO, most_bytes: int, *, largest: int) -> None:
         self._largest = largest
@@ -354,7 +326,7 @@ class ZipFiles:
             if info.header_offset < end:
                 raise BadRequestError(f"the entry {info.filename!r} overlaps another one")
             end = info.header_offset + _LOCAL_HEADER + info.compress_size
-        if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
+        if total > max(limits.LARGEST_RATIO * size, limits.FREE_OF_RATIO):
             raise BadRequestError(f"refusing an archive of {size} bytes that unpacks to {total}")
         self._entries = {_name(each): each for each in self._zip.infolist() if each.filename == each.orig_filename}
 
@@ -379,6 +351,7 @@ class ZipFiles:
         return None
 
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
+        """Return when the revision in a file was modified, and when it was created, as far as that is known."""
         info = self._entries[name]
         with suppress(OSError, struct.error):
             self._file.seek(info.header_offset)
@@ -390,7 +363,7 @@ class ZipFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with self._zip.open(self._entries[name]) as file:
-                while piece := file.read(CHUNK):
+                while piece := file.read(limits.CHUNK):
                     yield piece
         except _NOT_READ as error:
             raise BadRequestError(f"{name} cannot be read: {error}") from error
@@ -486,14 +459,14 @@ class JsonLines:
         while line := self._read():
             number += 1
             line = line.removeprefix(BOM_UTF8) if number == 1 else line
-            is_long = len(line) > LONGEST_LINE
+            is_long = len(line) > limits.LONGEST_LINE
             end = line
-            while is_long and not end.endswith(b"\n") and (end := self._read(CHUNK)):
+            while is_long and not end.endswith(b"\n") and (end := self._read(limits.CHUNK)):
                 continue
             if line.strip():
                 yield number, None if is_long else line
 
-    def _read(self, most: int = LONGEST_LINE + 1) -> bytes:
+    def _read(self, most: int = limits.LONGEST_LINE + 1) -> bytes:
         try:
             return self._file.readline(most)
         except OSError as error:
@@ -502,7 +475,7 @@ class JsonLines:
 
 def _decoded(line: bytes | None) -> JsonDocument:
     if line is None:
-        raise BadRequestError(f"it is longer than {LONGEST_LINE} bytes: import it from a folder or a ZIP file")
+        raise BadRequestError(f"it is longer than {limits.LONGEST_LINE} bytes: import it from a folder or a ZIP file")
     try:
         found = _decode(line)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -578,21 +551,19 @@ def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSour
         begin = file.read(4).removeprefix(BOM_UTF8).lstrip()
         file.seek(0)
     if begin in _ZIP_BEGINS:
-        return FilesSource(ZipFiles(file, LARGEST_DIRECTORY, largest=largest))
+        return FilesSource(ZipFiles(file, limits.LARGEST_DIRECTORY, largest=largest))
     if begin[:1] in {b"{", b"[", b""}:
         return JsonLines(file)
     raise BadRequestError("it is not a ZIP file or JSON lines")
 
 
 def is_importable(content_type: str | None) -> bool:
-    """Return whether the content type of a request is that of an archive or of JSON lines."""
     return _kind(content_type) in _ZIP_TYPES | _JSON_TYPES
 
 
 def sent_source(file: BinaryIO, content_type: str | None, *, largest: int) -> ImportSource:
-    """Open the body of a request, which was spooled."""
     if _kind(content_type) in _ZIP_TYPES:
-        return FilesSource(ZipFiles(file, LARGEST_SENT_DIRECTORY, largest=largest))
+        return FilesSource(ZipFiles(file, limits.LARGEST_SENT_DIRECTORY, largest=largest))
     return JsonLines(file)
 
 

@@ -13,21 +13,10 @@ from typing import BinaryIO, cast
 
 import msgspec
 
+from persistence import errors
 from persistence.catalog import Definition, EncryptedControls
 from persistence.closable import taking
 from persistence.dialect import DIALECTS
-from persistence.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    ConflictError,
-    DiskFullError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    ReplacedError,
-    disk_errors,
-)
 from persistence.forms.form_data import HolderReader
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK
@@ -43,7 +32,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.permissions import ANONYMOUS
 from persistence.model.queries import Query, Scope
-from persistence.model.sidecar import HashedPieces, Sidecar, described, digest_of
+from persistence.model.sidecar import HashedPieces, Sidecar, described, digest_of, owned
 from persistence.model.texts import Instant, from_datetime, next_after, to_datetime
 from persistence.model.versions import V4_0_0
 from persistence.providers.router import Route, Router
@@ -82,34 +71,25 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(slots=True)
 class ImportWriter:
-    """Stores the revisions of one document, or of one version of a definition, by its plan.
+    """Stores one document, or one version of a definition, by its plan; no revision may be after ``latest``."""
 
-    ``latest`` is the last instant that a revision may have, ``largest`` the bytes of an attachment, and ``largest_xml``
-    of data and definitions.
-    """
-
+    importer: Importer
     route: Route
-    storage: RevisionStorage
-    codec: EncryptionCodec
     plan: ImportPlan
     latest: Instant
-    largest: int
-    largest_xml: int
     notes: list[str] = field(default_factory=list)
     _holders: dict[tuple[Collection, str], str] | None = None
 
     def check(self) -> None:
-        """Receive and check everything, and store nothing."""
         for _ in self._batches():
             continue
 
     def write(self) -> int:
-        """Store everything, and return the number of new revisions."""
         count = 0
         for batch in self._batches():
             first = batch[0].revision.address
             with ExitStack() as held:
-                writer = held.enter_context(self.storage.writing(first))
+                writer = held.enter_context(self.plan.storage.writing(first))
                 if isinstance(first, DocumentAddress):
                     held.enter_context(protecting(self.route, first.main, ANONYMOUS))
                 for received in batch:
@@ -117,7 +97,7 @@ class ImportWriter:
             reports = self.route.data.reports
             has_main = any(each.revision.address.is_main for each in batch)
             if reports is not None and isinstance(first, DefinitionAddress) and has_main:
-                update_views(reports, self.storage, first.main)
+                update_views(reports, self.plan.storage, first.main)
             count += len(batch)
         return count
 
@@ -138,7 +118,7 @@ class ImportWriter:
                 yield [self._receive(revision, opened) for revision in batch]
 
     def _controls(self, address: Address, version: int) -> EncryptedControls | None:
-        if self.codec.at_rest.dialect.is_designer(address.form):
+        if self.importer.codec.at_rest.dialect.is_designer(address.form):
             return None
         controls = self.route.catalog.of(address.form, version).encrypted
         return controls if controls is not None and controls.paths else None
@@ -146,12 +126,14 @@ class ImportWriter:
     def _receive(self, revision: ImportedRevision, opened: ExitStack) -> ReceivedRevision:
         address, version = revision.address, self._version_of(revision)
         if isinstance(address, DocumentAddress) and self.route.properties.needs_publication:
-            is_designer = self.codec.at_rest.dialect.is_designer(address.form)
+            is_designer = self.importer.codec.at_rest.dialect.is_designer(address.form)
             if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
-                raise NotFoundError(f"version {version} of {address.form} was never published, as a property requires")
+                raise errors.NotFoundError(
+                    f"version {version} of {address.form} was never published, as a property requires"
+                )
         if revision.content is None:
             return ReceivedRevision(revision, version)
-        chunks = _as_described(revision, self.largest_xml if address.is_main else self.largest)
+        chunks = _as_described(revision, self.importer.largest_xml if address.is_main else self.importer.largest)
         encoded = None
         is_encrypted = revision.exact is not None and bool(revision.exact.encrypted)
         if isinstance(address, DocumentAddress) and not is_encrypted and not revision.facts.is_as_stored:
@@ -159,7 +141,7 @@ class ImportWriter:
             chunks = iter(encoded.chunks)
         sidecar = revision.facts.sidecar
         kind = revision.facts.content_type if sidecar is None else sidecar.content_type
-        receipt = receiving(self.storage, address, kind or type_by_name(address), chunks)
+        receipt = receiving(self.plan.storage, address, kind or type_by_name(address), chunks)
         upload, content = opened.enter_context(receipt)
         self.notes += (mark.cause for mark in marks_without_effect(upload, content))
         if isinstance(address, DocumentAddress) and is_encrypted and sidecar is not None:
@@ -170,26 +152,27 @@ class ImportWriter:
         address = revision.address
         if isinstance(address, DefinitionAddress):
             return versions.must_be_possible(address.version, address)
-        dialect = self.codec.at_rest.dialect
+        dialect = self.importer.codec.at_rest.dialect
         if dialect.is_designer(address.form):
             return DESIGNER_VERSION
         if revision.version is not None:
             return versions.must_be_possible(revision.version, address)
-        stored = self.storage.sidecar(address.main)
-        return version_of_new(self.storage, self.route.catalog, dialect, address) if stored is None else stored.version
+        storage = self.plan.storage
+        stored = storage.sidecar(address.main)
+        return version_of_new(storage, self.route.catalog, dialect, address) if stored is None else stored.version
 
     def _encoded(
         self, address: DocumentAddress, revision: ImportedRevision, definition: Definition, chunks: Iterator[bytes]
     ) -> EncodedContent:
-        over = self.storage.read(address, content=False)
+        over = self.plan.storage.read(address, content=False)
         controls = self._controls(address, definition.version)
         holder = revision.facts.holder
         if controls is not None and not address.is_main and holder is None:
             holder = self._holder_of(address)
-        pieces: Iterable[bytes] = chunks
+        pieces, codec = chunks, self.importer.codec
         if controls is not None and address.is_main:
-            pieces = self.codec.at_rest.decrypted(address, chunks)  # of the real system, which may have encrypted it
-        return self.codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
+            pieces = codec.at_rest.decrypted(address, chunks)  # of the real system, which may have encrypted it
+        return codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
 
     def _holder_of(self, address: DocumentAddress) -> str | None:
         def is_own(held: AttachmentRef) -> bool:
@@ -207,7 +190,7 @@ class ImportWriter:
         return self._holders.get((address.collection, address.name))
 
     def _require_key(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload) -> None:
-        at_rest = self.codec.at_rest
+        at_rest = self.importer.codec.at_rest
         with cast("BinaryIO", upload.opened()) as file:
             if address.is_main:
                 for _ in at_rest.decrypted(address, iter(lambda: file.read(CHUNK), b"")):
@@ -217,7 +200,7 @@ class ImportWriter:
 
     def _commit(self, writer: Writing, received: ReceivedRevision) -> None:
         address = received.revision.address
-        changed = ReplacedError(f"{address} was written by another request meanwhile: import again")
+        changed = errors.ReplacedError(f"{address} was written by another request meanwhile: import again")
         described = partial(self._sidecar, received)
         store_next(writer, address, received.upload, self.plan.over, described=described, changed=changed)
         if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
@@ -229,13 +212,12 @@ class ImportWriter:
         address = revision.address
         if not isinstance(address, DocumentAddress) or not (address.is_main or address.is_draft):
             return
-        other = Collection.DATA if address.is_draft else Collection.DRAFT
-        counterpart = self.storage.sidecar(address.main.moved(other))
+        counterpart = self.plan.storage.sidecar(address.counterpart)
         modified = revision.modified
         if counterpart is None or (address.is_draft and (modified is None or counterpart.modified < modified)):
             return
         if address.is_draft or not (counterpart.deleted or self.plan.replaces_drafts):
-            raise ReplacedError(f"{address.main} was saved or drafted meanwhile: import again")
+            raise errors.ReplacedError(f"{address.main} was saved or drafted meanwhile: import again")
 
     def _sidecar(self, received: ReceivedRevision, over: StoredRevision | None) -> Sidecar:
         revision, content, there = received.revision, received.content, living(over)
@@ -251,19 +233,13 @@ class ImportWriter:
             own = sidecar.id if content is None else content.id
             sidecar = msgspec.structs.replace(sidecar, id=own, tag=None, modified=modified, created=modified)
             if there is not None:
-                known = there.sidecar
-                sidecar = msgspec.structs.replace(
-                    sidecar,
-                    created=known.created,
-                    creator=known.creator,
-                    group=known.group,
-                    organization=known.organization,
-                )
+                created, owner = there.sidecar.created, there.sidecar.facts.owner
+                sidecar = owned(msgspec.structs.replace(sidecar, created=created), owner)
         if isinstance(revision.address, DefinitionAddress) and revision.address.is_main and not sidecar.deleted:
             has_views = False
             try:
                 has_views = wants_flat_views(self.route, is_asked=sidecar.flat_view)
-            except NotSupportedError:
+            except errors.NotSupportedError:
                 self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
             sidecar = msgspec.structs.replace(sidecar, flat_view=has_views)
         return sidecar
@@ -277,10 +253,10 @@ def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
     for piece in pieces if expected is None else hashed:
         size += len(piece)
         if size > largest:
-            raise BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
+            raise errors.BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
         yield piece
     if expected not in (None, hashed.digest):
-        raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
+        raise errors.BadRequestError(f"{revision.name} does not have the digest in its metadata")
 
 
 # Permissions of forms and singleton forms do not count: an administrator imports.
@@ -296,12 +272,10 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """Imports into the providers of a router, of which ``calls_others`` admits other services.
+    """Imports into the providers of a router, of which ``calls_others`` admits other services."""
 
-    ``largest`` are the bytes of a content, ``largest_xml`` of data. With ``begins_indexes`` the index of a form is
-    begun at its first document, so that the others go into it as they are stored.
-    """
-
+    # ``largest`` are the bytes of an attachment, ``largest_xml`` of data and definitions. With ``begins_indexes`` the
+    # index of a form is begun at its first document, so that the others go into it as they are stored.
     router: Router
     codec: EncryptionCodec
     largest: int
@@ -310,7 +284,6 @@ class Importer:
     begins_indexes: bool = True
 
     def run(self, source: ImportSource, options: ImportOptions) -> Iterator[TransferOutcome]:
-        """Import everything, and yield the outcome for each document and version."""
         ahead = timedelta(days=1)  # The clock of another machine may be ahead by this
         latest, begun = from_datetime(to_datetime(next_after(None)) + ahead), set[Form]()
         for found in source.units():
@@ -324,7 +297,7 @@ class Importer:
                 begun.add(form)
                 data = self.router.of(form).data
                 if not data.storage.is_remote:
-                    with suppress(PersistenceError):  # which the next search reports
+                    with suppress(errors.PersistenceError):  # which the next search reports
                         data.index.search(form, Scope(), Query(size=0), Budget())
 
     def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> TransferOutcome:
@@ -334,19 +307,17 @@ class Importer:
             storage, is_exact = self._storage(route, unit)
             plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
             plan.add(unit)
-            writer = ImportWriter(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
+            writer = ImportWriter(self, route, plan, latest)
             count = len(plan.placed)
             if options.is_dry:
                 writer.check()
             else:
                 count = writer.write()
-        except DiskFullError:
+        except errors.DiskFullError:
             raise
-        except ConflictError as error:
-            if options.on_conflict is OnConflict.SKIP:
+        except errors.PersistenceError as error:
+            if isinstance(error, errors.ConflictError) and options.on_conflict is OnConflict.SKIP:
                 return TransferOutcome(unit.name, TransferResult.SKIPPED, unit.is_definition, cause=str(error))
-            return refused(unit.name, error, is_definition=unit.is_definition)
-        except PersistenceError as error:
             return refused(unit.name, error, is_definition=unit.is_definition)
         return TransferOutcome(
             unit.name,
@@ -365,7 +336,9 @@ class Importer:
         apart = None if unit.is_definition else names.attachments
         for each in (configured, *(() if apart is None else (apart,))):
             if each.is_service and not self.calls_others:
-                raise NotSupportedError(f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP")
+                raise errors.NotSupportedError(
+                    f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP"
+                )
         provider = route.definition if unit.is_definition else route.data
         return provider.storage if unit.is_definition else route.storage, not provider.storage.is_remote
 
@@ -381,14 +354,12 @@ class Importer:
         )
 
     def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:
-        """Compare an open revision, which is closed, with one in the source, decrypted as by an answer.
-
-        Encryption changes the markup around a value.
-        """
+        """Compare an open revision, which is closed, with one in the source, decrypted as by an answer."""
+        # Encryption changes the markup around a value.
         address, at_rest = revision.address, self.codec.at_rest
         if revision.content is None:
             return False
-        with found.opened as file, disk_errors("reading", address):
+        with found.opened as file, errors.disk_errors("reading", address):
             stored: Iterable[bytes] = iter(lambda: file.read(CHUNK), b"")
             incoming: Iterable[bytes] = revision.content()
             if isinstance(address, DocumentAddress) and found.sidecar.encrypted:
@@ -417,9 +388,9 @@ class SpooledImports:
 
     def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
         report = ImportReport()
-        with taking(self._running, BusyError("another import is running", 30)), self.spool() as upload:
+        with taking(self._running, errors.BusyError("another import is running", 30)), self.spool() as upload:
             for chunk in chunks:
-                with disk_errors("receiving an import"):
+                with errors.disk_errors("receiving an import"):
                     upload.write(chunk)
             with BufferedReader(upload.opened()) as file:
                 source = sent_source(file, content_type, largest=self.importer.largest)

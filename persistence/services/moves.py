@@ -11,20 +11,10 @@ from functools import cached_property, partial
 
 import msgspec
 
-from persistence.errors import (
-    BadRequestError,
-    ConflictError,
-    DamagedError,
-    DiskError,
-    DiskFullError,
-    NotFoundError,
-    PersistenceError,
-    ReplacedError,
-    disk_errors,
-)
+from persistence import errors
 from persistence.index.protocol import ReportTables
 from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
-from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.network_addresses import Bucket
 from persistence.model.queries import FormPattern
 from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, described
@@ -35,7 +25,6 @@ from persistence.services.transfers import (
     TransferOutcome,
     TransferReport,
     TransferResult,
-    TransferUnit,
     batches,
     mains_of,
     store_next,
@@ -64,11 +53,9 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class RevisionState:
-    """The instant and entity tag of a revision, and the size and digest of its content.
+    """The instant and entity tag of a revision, and the size and digest of its content."""
 
-    ``id`` is the content id, which is not the same in each storage. If it ``is_apart``, the content is elsewhere.
-    """
-
+    # ``id`` is the content id, which is not the same in each storage. If it ``is_apart``, the content is elsewhere.
     instant: Instant
     etag: str
     size: int
@@ -87,9 +74,9 @@ class UnitState:
     saved: FileStates
     draft: FileStates
 
-    @property
-    def revisions(self) -> int:
-        return sum(map(len, (*self.saved.values(), *self.draft.values())))
+    def each(self) -> Iterator[tuple[Address, RevisionState]]:
+        for address, states in {**self.saved, **self.draft}.items():
+            yield from ((address, state) for state in states)
 
     @property
     def etags_of_draft(self) -> list[str]:
@@ -98,30 +85,26 @@ class UnitState:
     def has(self, mark: StateMark) -> bool:
         """Return whether a mark was made from this very state."""
         if mark.is_sum:
-            return mark.value == str(
-                sum_of_revisions(
-                    (is_draft, address.name, each.instant, each.id, each is states[-1])
-                    for is_draft, files in ((False, self.saved), (True, self.draft))
-                    for address, states in files.items()
-                    for each in states
-                )
+            found = (
+                (not address.keeps_history, address.name, each.instant, each.id, each is states[-1])
+                for address, states in {**self.saved, **self.draft}.items()
+                for each in states
             )
+            return mark.value == str(sum_of_revisions(found))
         return bool(mark.value) and (mark.has_saved, mark.has_draft) == (bool(self.saved), bool(self.draft))
 
 
 NOTHING = UnitState({}, {})
 
 
-def state_of(storage: Readable, unit: TransferUnit) -> UnitState:
+def state_of(storage: Readable, main: Address) -> UnitState:
     """Read the state of a unit, without a draft that is older than the last save: the next writer removes it."""
-    saved = _file_states(storage, unit.main)
-    draft: FileStates = {}
-    if isinstance(unit.main, DocumentAddress):
-        main = unit.main.moved(Collection.DRAFT)
-        draft = _file_states(storage, main)
-        if main in draft and unit.main in saved and draft[main][-1].instant <= saved[unit.main][-1].instant:
-            draft = {}
-    return UnitState(saved, draft)
+    saved = _file_states(storage, main)
+    if isinstance(main, DefinitionAddress):
+        return UnitState(saved, {})
+    draft, other = _file_states(storage, main.counterpart), main.counterpart
+    is_older = other in draft and main in saved and draft[other][-1].instant <= saved[main][-1].instant
+    return UnitState(saved, {} if is_older else draft)
 
 
 def _file_states(storage: Readable, main: Address) -> FileStates:
@@ -136,7 +119,7 @@ def _file_states(storage: Readable, main: Address) -> FileStates:
 # Copying revisions between storages: byte for byte, with their sidecars, each compared with its digest.
 
 
-class SourceChangedError(DamagedError):
+class SourceChangedError(errors.DamagedError):
     """A revision that was replaced in the source since its document was looked at."""
 
 
@@ -162,11 +145,9 @@ def _missing(there: FileStates, here: FileStates) -> list[tuple[Address, Revisio
 
 @dataclass(frozen=True, slots=True)
 class SourceContents:
-    """The source of contents, and where it has attachments: with ``keeps_apart`` those elsewhere stay there.
+    """The source of contents, and where it has attachments: with ``keeps_apart`` those elsewhere stay there."""
 
-    With ``are_objects`` they are in an object store, with ``are_there`` in that of the destination.
-    """
-
+    # With ``are_objects`` they are in an object store, with ``are_there`` in that of the destination.
     revisions: Revisions
     keeps_apart: bool = False
     are_objects: bool = False
@@ -175,31 +156,33 @@ class SourceContents:
     @contextmanager
     def opened(self, address: Address, state: RevisionState) -> Iterator[StoredRevision]:
         if state.is_apart and self.are_there:
-            raise ConflictError(f"the body of {address} is in the destination's place: without --attachments it stays")
+            raise errors.ConflictError(
+                f"the body of {address} is in the destination's place: without --attachments it stays"
+            )
         try:
             found = self.revisions.read_revision(address, state.instant, content=True)
-        except DiskFullError:
+        except errors.DiskFullError:
             raise
-        except DiskError as error:  # one unreadable sector does not end a move
-            raise DamagedError(str(error)) from error
+        except errors.DiskError as error:  # one unreadable sector does not end a move
+            raise errors.DamagedError(str(error)) from error
         if found is None:
             raise SourceChangedError(f"{address} of {state.instant} was replaced while it was copied")
         try:
             if found.sidecar.id != state.id:
                 raise SourceChangedError(f"{address} of {state.instant} was replaced while it was copied")
             if found.is_edited:
-                raise DamagedError(
+                raise errors.DamagedError(
                     f"{address} of {state.instant} was edited by hand: 'persistence check --adopt' adopts it"
                 )
             if found.sidecar.body is not None and not self.keeps_apart:
-                raise DamagedError(f"no provider is configured for the attachment {address}")
+                raise errors.DamagedError(f"no provider is configured for the attachment {address}")
             yield found
         finally:
             found.close()
 
 
 def copy_revisions(
-    source: SourceContents, destination: RevisionStorage, unit: TransferUnit, plan: CopyPlan, here: UnitState
+    source: SourceContents, destination: RevisionStorage, main: Address, plan: CopyPlan, here: UnitState
 ) -> int:
     """Copy the revisions of a unit by a plan; return the number of bytes of contents."""
     kept = {} if plan.discards_saved else dict(here.saved)
@@ -214,17 +197,17 @@ def copy_revisions(
     for number, batch in enumerate(batches(plan.copied, is_large)):
         with ExitStack() as opened:
             received = [(address, *_receive(source, destination, address, state, opened)) for address, state in batch]
-            with destination.writing(unit.main) as writer:
-                if number == 0 and isinstance(unit.main, DocumentAddress):
+            with destination.writing(main) as writer:
+                if number == 0 and isinstance(main, DocumentAddress):
                     if plan.discards_draft:
-                        writer.discard_draft(unit.main.form, unit.main.document)
+                        writer.discard_draft(main.form, main.document)
                     if plan.discards_saved:
-                        writer.discard_document(unit.main.form, unit.main.document)
+                        writer.discard_document(main.form, main.document)
                 for address, sidecar, upload in received:
-                    changed = ConflictError(f"{address} was written in the destination meanwhile")
+                    changed = errors.ConflictError(f"{address} was written in the destination meanwhile")
                     stored = store_next(writer, address, upload, ids, described=sidecar, changed=changed)
                     if (stored.modified, stored.etag) != (sidecar.modified, sidecar.etag):
-                        raise ConflictError(
+                        raise errors.ConflictError(
                             f"{address} of {sidecar.modified} got another time or entity tag in the destination"
                         )
             size += sum(upload.size for _, _, upload in received if upload is not None)
@@ -242,9 +225,9 @@ def _receive(
             return sidecar, None
         upload = opened.enter_context(destination.upload(address))
         for piece in _checked_pieces(address, found):
-            with disk_errors("receiving", address):
+            with errors.disk_errors("receiving", address):
                 upload.write(piece)
-    with disk_errors("receiving", address):
+    with errors.disk_errors("receiving", address):
         upload.flush()
     return sidecar, upload
 
@@ -253,23 +236,21 @@ def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
     sidecar, file = found.sidecar, found.file
     pieces = HashedPieces(() if file is None else iter(partial(file.read, CHUNK), b""))
     try:
-        with disk_errors("reading", address):
+        with errors.disk_errors("reading", address):
             yield from pieces
-    except DiskError as error:
-        raise DamagedError(str(error)) from error
-    except ReplacedError as error:
+    except errors.DiskError as error:
+        raise errors.DamagedError(str(error)) from error
+    except errors.ReplacedError as error:
         raise SourceChangedError(str(error)) from error
     if pieces.size != sidecar.size or sidecar.digest not in (None, pieces.digest):
-        raise DamagedError(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
+        raise errors.DamagedError(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
 
 
 @dataclass(frozen=True, slots=True)
 class MoveSource:
-    """The source: ``storage`` has the forms, ``revisions`` also their attachments; ``name`` has no passwords.
+    """The source: ``storage`` has the forms, ``revisions`` also their attachments; ``name`` has no passwords."""
 
-    ``bucket_of`` returns the object store with the attachments of a form, where ``keeps_objects`` leaves them.
-    """
-
+    # ``bucket_of`` returns the object store with the attachments of a form, where ``keeps_objects`` leaves them.
     name: str
     storage: Readable
     revisions: Callable[[Form], Revisions]
@@ -301,33 +282,34 @@ class MoveTarget:
         return self.storage if self.bodies is None else SplitStorage(self.storage, self.bodies)
 
     def fault(
-        self, unit: TransferUnit, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
+        self, main: Address, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
     ) -> str | None:
-        """Return the first revision ``here`` whose body is missing, or in a place of an earlier move.
-
-        ``there`` is the state in the source. Unless the destination ``is_ours``, a body may be beside its record.
-        """
-        apart = [each for each in _each(here) if each[1].is_apart]
+        """Return the first revision ``here`` whose body is missing, or in a place of an earlier move."""
+        # ``there`` is the state in the source. Unless the destination ``is_ours``, a body may be beside its record.
+        apart = [each for each in here.each() if each[1].is_apart]
         wrong = apart
         if apart and keeps_apart:
-            known = {(address, state.id) for address, state in _each(there)}
+            known = {(address, state.id) for address, state in there.each()}
             wrong = [(address, state) for address, state in apart if (address, state.id) not in known]
-        elif apart and self.bodies is not None and isinstance(unit.main, DocumentAddress):
-            held = self.bodies.held(unit.main.form, unit.main.document)
+        elif apart and self.bodies is not None and isinstance(main, DocumentAddress):
+            held = self.bodies.held(main.form, main.document)
             wrong = [(address, state) for address, state in apart if held.get((address, state.id)) != state.size]
         if self.bodies is not None and is_ours:
             wrong += [
                 (address, state)
-                for address, state in _each(here)
+                for address, state in here.each()
                 if isinstance(address, DocumentAddress) and not (address.is_main or state.is_apart) and state.size > 0
             ]
         return None if not wrong else f"the body of {wrong[0][0]} of {wrong[0][1].instant} is not in its place"
 
 
-def _each(unit: UnitState) -> Iterator[tuple[Address, RevisionState]]:
-    for files in (unit.saved, unit.draft):
-        for address, states in files.items():
-            yield from ((address, state) for state in states)
+_RESULTS = (
+    TransferResult.MOVED,
+    TransferResult.THERE,
+    TransferResult.REMOVED,
+    TransferResult.CHANGING,
+    TransferResult.REFUSED,
+)  # reported also where there are none
 
 
 @dataclass
@@ -335,27 +317,27 @@ class MoveReport(TransferReport):
     """Counts the outcomes of one pass; ``size`` are the bytes of contents."""
 
     size: int = 0
-    results = (
-        TransferResult.MOVED,
-        TransferResult.THERE,
-        TransferResult.REMOVED,
-        TransferResult.CHANGING,
-        TransferResult.REFUSED,
-    )
 
     def add(self, outcome: TransferOutcome) -> None:
         super().add(outcome)
+        self.revisions += outcome.placed
         self.size += outcome.size
 
+    def _by_kind(self) -> dict[str, dict[str, int]]:
+        return {
+            kind: {each.value: self.counts[is_definition, each] for each in _RESULTS}
+            for is_definition, kind in KINDS.items()
+        }
+
     def facts(self) -> dict[str, object]:
-        return {**self.by_kind(), "revisions": self.revisions, "bytes": self.size}
+        return {**self._by_kind(), "revisions": self.revisions, "bytes": self.size}
 
     def line(self, *, is_dry: bool = False) -> str:
         parts = []
-        for is_definition, kind in KINDS.items():
-            moved, there = (self.counts[is_definition, each] for each in self.results[:2])
-            text = f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already"
-            parts.append(text + self.named(is_definition, *self.results[2:]))
+        for kind, counts in self._by_kind().items():
+            (_, moved), (_, there), *others = counts.items()
+            more = "".join(f", {count} {name}" for name, count in others if count)
+            parts.append(f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already{more}")
         return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / (1 << 20):.1f} MiB"
 
 
@@ -384,7 +366,6 @@ class Move:
     """Versions whose flat views in the destination will be made or dropped."""
 
     def count(self) -> int:
-        """Count the outcomes: one for each document with its draft, and each version of a definition."""
         return sum(1 for form in self._forms(self.source.storage) for _ in self.source.storage.marks(form))
 
     def require_matches(self) -> None:
@@ -394,7 +375,7 @@ class Move:
             forms.extend(self.target.arrivals.begun(self.source.name))
         for pattern in self.patterns:
             if pattern != FormPattern() and not any(map(pattern.matches, forms)):
-                raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
+                raise errors.NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
 
     def first(self) -> Iterator[TransferOutcome]:
         """Copy everything, or again all that was changed since, while others may write to the source."""
@@ -406,10 +387,8 @@ class Move:
             yield from self._copy_all(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
     def last(self) -> Iterator[TransferOutcome]:
-        """Copy all that was changed since the first pass; nobody may write to the source.
-
-        Outcomes are those of the whole move, except for copies of the first pass.
-        """
+        """Copy all that was changed since the first pass; nobody may write to the source."""
+        # Outcomes are those of the whole move, except for copies of the first pass.
         moved = set[Form]()
         for form in self._forms(self.source.storage):
             moved.add(form)
@@ -428,7 +407,7 @@ class Move:
             address, _ = self._published.popitem()
             try:
                 update_views(reports, self.target.storage, address)
-            except PersistenceError as error:
+            except errors.PersistenceError as error:
                 yield f"no flat views of {address.form}, version {address.version}: {error}"
 
     def end(self) -> None:
@@ -456,69 +435,66 @@ class Move:
             begun = deque[Future[TransferOutcome]]()
             try:
                 for mark in marks:
-                    unit = TransferUnit(mark.main)
                     if _key(mark) in self._known:
-                        yield TransferOutcome(unit.name, TransferResult.THERE, unit.is_definition)
+                        yield _outcome(mark.main, TransferResult.THERE)
                         continue
-                    begun.append(pool.submit(self._copy_unit, unit, mark, is_empty=is_empty, is_last=is_last))
-                    if unit.is_definition or len(begun) > MOVED_AT_ONCE:
+                    begun.append(pool.submit(self._copy_unit, mark, is_empty=is_empty, is_last=is_last))
+                    if isinstance(mark.main, DefinitionAddress) or len(begun) > MOVED_AT_ONCE:
                         yield begun.popleft().result()
                 while begun:
                     yield begun.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _copy_unit(self, unit: TransferUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> TransferOutcome:
+    def _copy_unit(self, mark: StateMark, *, is_empty: bool, is_last: bool) -> TransferOutcome:
         try:
             for attempt in range(_ATTEMPTS):
                 try:
-                    return self._compare_and_copy(unit, mark, is_new=is_empty and not attempt, is_last=is_last)
+                    return self._compare_and_copy(mark, is_new=is_empty and not attempt, is_last=is_last)
                 except SourceChangedError as error:
                     changed = error
             if not is_last:
-                return TransferOutcome(unit.name, TransferResult.CHANGING, unit.is_definition)
+                return _outcome(mark.main, TransferResult.CHANGING)
             raise changed
         # Errors of one document, which is named. Others end the move: a disk or a database that refuses.
-        except (BadRequestError, ConflictError, DamagedError) as error:
-            return TransferOutcome(unit.name, TransferResult.REFUSED, unit.is_definition, cause=str(error))
+        except (errors.BadRequestError, errors.ConflictError, errors.DamagedError) as error:
+            return _outcome(mark.main, TransferResult.REFUSED, cause=str(error))
 
-    def _compare_and_copy(self, unit: TransferUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
-        target, is_ours = self.target, unit.main.form in self._ours
-        contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
-        there = state_of(self.source.storage, unit)
+    def _compare_and_copy(self, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
+        target, main, is_ours = self.target, mark.main, mark.main.form in self._ours
+        contents = self.source.contents(main.form, None if target is None else target.bodies)
+        there = state_of(self.source.storage, main)
         here, fault = NOTHING, None
         if target is not None and not is_new:
-            here = state_of(target.storage, unit)
-            fault = target.fault(unit, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
-        plan = self._plan(unit, there, here, fault)
+            here = state_of(target.storage, main)
+            fault = target.fault(main, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
+        plan = self._plan(main, there, here, fault)
         result = TransferResult.THERE if plan.is_empty else TransferResult.MOVED
-        size = self._carry_out(unit, plan, here, contents)
-        if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
-            self._published[unit.main] = None
+        size = self._carry_out(main, plan, here, contents)
+        if isinstance(main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
+            self._published[main] = None
         if there.has(mark) and len(self._known) < MOST_REMEMBERED:
             self._known.add(_key(mark))
-        return TransferOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
+        return _outcome(main, result, placed=len(plan.copied), size=size)
 
-    def _plan(self, unit: TransferUnit, there: UnitState, here: UnitState, fault: str | None) -> CopyPlan:
-        """Compare a unit of the source (``there``) with the destination (``here``).
-
-        If that is this move's own, other revisions in it are replaced, or all with a ``fault``. A draft that a move has
-        stored is replaced or removed in any case.
-        """
-        is_ours, saved = unit.main.form in self._ours, None if fault else _missing(there.saved, here.saved)
+    def _plan(self, main: Address, there: UnitState, here: UnitState, fault: str | None) -> CopyPlan:
+        """Compare a unit of the source (``there``) with the destination (``here``)."""
+        # If that is this move's own, other revisions in it are replaced, or all with a ``fault``. A draft that a move
+        # has stored is replaced or removed in any case.
+        is_ours, saved = main.form in self._ours, None if fault else _missing(there.saved, here.saved)
         discards_saved = saved is None
         if saved is None:
-            if not is_ours or unit.is_definition:
-                raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
+            if not is_ours or isinstance(main, DefinitionAddress):
+                raise errors.ConflictError(fault or f"{main.folder} has other revisions in the destination")
             saved = _missing(there.saved, {}) or []
         is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
         is_lost = here.draft and not is_ours and (not is_same_draft or bool(saved))
         if is_lost and not self._drafts.issuperset(here.etags_of_draft):
-            raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
+            raise errors.ConflictError(f"{main.folder} has a draft in the destination that would be lost")
         draft = [] if is_same_draft else _missing(there.draft, {}) or []
         return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)
 
-    def _carry_out(self, unit: TransferUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
+    def _carry_out(self, main: Address, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         if self.target is None or self.is_dry:
             size = 0
             for address, state in plan.copied:
@@ -526,8 +502,8 @@ class Move:
                     size += sum(map(len, _checked_pieces(address, found)))
             return size
         known = (*here.saved, *here.draft)
-        if known and unit.main.form in self._begun_before:
-            with self.target.storage.writing(unit.main) as writer:
+        if known and main.form in self._begun_before:
+            with self.target.storage.writing(main) as writer:
                 for address in known:
                     writer.current(address)  # it finishes a commit
         if plan.is_empty:
@@ -536,7 +512,7 @@ class Move:
         if drafts:
             self.target.arrivals.bring_drafts(self.source.name, drafts)
             self._drafts.update(drafts)
-        return copy_revisions(contents, self.target.attached, unit, plan, here)
+        return copy_revisions(contents, self.target.attached, main, plan, here)
 
     def _remove_others(self, form: Form, found: set[int]) -> Iterator[TransferOutcome]:
         if self.target is None or self.is_dry:
@@ -545,11 +521,11 @@ class Move:
         collections = Collection if is_ours else (Collection.DRAFT,)
         every = (each for collection in collections for each in storage.documents(form, collection))
         for document in {each for each in every if hash(each) not in found}:
-            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            main = DocumentAddress(form, Collection.DATA, document)
             if not is_ours:  # only a draft that a move has stored
                 try:
-                    here = state_of(storage, TransferUnit(main))
-                except DamagedError:
+                    here = state_of(storage, main)
+                except errors.DamagedError:
                     continue
                 if here.saved or not here.draft or not self._drafts.issuperset(here.etags_of_draft):
                     continue
@@ -557,7 +533,7 @@ class Move:
                 writer.discard_draft(form, main.document)
                 if is_ours:
                     writer.discard_document(form, main.document)
-            yield TransferOutcome(TransferUnit(main).name, TransferResult.REMOVED)
+            yield _outcome(main, TransferResult.REMOVED)
 
     @cached_property
     def _drafts(self) -> set[str]:
@@ -570,6 +546,12 @@ def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMar
         if isinstance(mark.main, DocumentAddress):
             found.add(hash(mark.main.document))
         yield mark
+
+
+def _outcome(
+    main: Address, result: TransferResult, *, placed: int = 0, size: int = 0, cause: str = ""
+) -> TransferOutcome:
+    return TransferOutcome(main.folder, result, isinstance(main, DefinitionAddress), placed, size, cause=cause)
 
 
 def _key(mark: StateMark) -> int:
@@ -585,11 +567,9 @@ def _key(mark: StateMark) -> int:
 
 @dataclass(slots=True)
 class AttachmentMove:
-    """Moves attachments of documents and drafts; with ``is_dry`` they are only read.
+    """Moves attachments of documents and drafts; with ``is_dry`` they are only read."""
 
-    It counts the revisions that were moved, or would be, and their bytes in ``size``.
-    """
-
+    # It counts the revisions that were moved, or would be, and their bytes in ``size``.
     storage: Storage
     bodies_of: BodiesOf
     is_dry: bool = False
@@ -597,19 +577,18 @@ class AttachmentMove:
     size: int = 0
 
     def documents(self, form: Form) -> Iterator[list[str]]:
-        """Move the attachments of a form, and yield the problems of each document."""
         rewriter = RevisionRewriter(self.storage, self.bodies_of)
         for document in self.storage.documents_and_drafts(form):
             problems = list[str]()
             try:
                 if not self.is_dry:
                     for collection in Collection:
-                        rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
-                for revision in list(living_revisions(self.storage, rewriter, form, document, problems)):
+                        rewriter.finish(DocumentAddress(form, collection, document))
+                for revision in list(living_revisions(rewriter, form, document, problems)):
                     record = revision.sidecar
                     if not revision.address.is_main and record.body is None and record.size:
                         self._move(rewriter, revision, problems)
-            except PersistenceError as error:
+            except errors.PersistenceError as error:
                 problems.append(str(error))
             yield problems
 
@@ -621,18 +600,20 @@ class AttachmentMove:
                 return  # it was replaced meanwhile: a new one goes to the new place
             with found.opened as file, rewriter.upload_apart(address) as upload:
                 if found.is_edited:
-                    raise DamagedError(f"{address} was edited by hand: 'persistence check --adopt PATH' adopts it")
+                    raise errors.DamagedError(
+                        f"{address} was edited by hand: 'persistence check --adopt PATH' adopts it"
+                    )
                 pieces = HashedPieces(from_start(file))
                 for piece in pieces:
-                    with disk_errors("moving", address):
+                    with errors.disk_errors("moving", address):
                         upload.write(piece)
-                with disk_errors("moving", address):
+                with errors.disk_errors("moving", address):
                     upload.flush()
                 if (pieces.size, pieces.digest) != (old.size, old.digest or pieces.digest):
-                    raise DamagedError(f"{address} of {old.modified} does not have the digest of its sidecar")
+                    raise errors.DamagedError(f"{address} of {old.modified} does not have the digest of its sidecar")
                 moved = msgspec.structs.replace(old, id=upload.id, tag=old.etag)
                 if self.is_dry or rewriter.place_apart(address, revision.instant, old, moved, upload):
                     self.revisions += 1
                     self.size += upload.size
-        except PersistenceError as error:
+        except errors.PersistenceError as error:
             problems.append(str(error))

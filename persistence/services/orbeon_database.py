@@ -15,29 +15,14 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    Text,
-    case,
-    cast,
-    column,
-    create_engine,
-    func,
-    inspect,
-    literal_column,
-    make_url,
-    select,
-    table,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from persistence.errors import DamagedError, RemoteError, StartupError, one_line
 from persistence.limits import LARGEST_PIECE
+from persistence.model.addresses import Form
 from persistence.model.texts import without_encoding
 from persistence.providers.router import not_installed
 
@@ -82,23 +67,13 @@ _SHAPE = "postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or sqlite:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRow:
-    """A row of one of the four tables, with the values of its columns as the driver returns them.
+    """A row of one of the four tables, with the values of its columns as the driver returns them."""
 
-    ``size`` is that of its content, in bytes or characters: ``None`` if that is NULL. ``before`` counts the rows of the
-    same file and time before it.
-    """
-
+    # ``size`` is that of its content, in bytes or characters: ``None`` if that is NULL. ``before`` counts the rows of
+    # the same file and time before it.
     table: str
     values: Mapping[str, Any]
     before: int = 0
-
-    @property
-    def app(self) -> str:
-        return str(self.values["app"])
-
-    @property
-    def form(self) -> str:
-        return str(self.values["form"])
 
     @property
     def document(self) -> str:
@@ -130,12 +105,11 @@ class DatabaseRow:
 
 
 class OrbeonDatabase:
-    """An open database with its snapshot; ``shown`` is its address without a password.
+    """An open database with its snapshot; ``shown`` is its address without a password."""
 
-    Methods raise ``RemoteError`` when it cannot be read.
-    """
+    # Methods raise ``RemoteError`` when it cannot be read.
 
-    def __init__(self, connection: Connection, shown: str, schema: str | None) -> None:
+    def __init__(self, connection: sa.Connection, shown: str, schema: str | None) -> None:
         self.shown = shown
         self._connection = connection
         self._schema = schema
@@ -185,48 +159,45 @@ class OrbeonDatabase:
         found = dict[tuple[str | None, str | None], Counter[str]]()
         names = (_column("app"), _column("form"))
         for each in self._readable:
-            for app, form, count in self._read(self._select(each, *names, func.count()).group_by(*names)):
+            for app, form, count in self._read(self._select(each, *names, sa.func.count()).group_by(*names)):
                 found.setdefault((app, form), Counter())[each] += count
         return found
 
     def example(self) -> Any:
-        """Return the time of some row; ``None`` if there is none."""
         for each in reversed(self._readable):
-            for (value,) in self._read(self._select(each, func.max(_column("last_modified_time")))):
+            for (value,) in self._read(self._select(each, sa.func.max(_column("last_modified_time")))):
                 if value is not None:
                     return value
         return None
 
-    def nameless(self, app: str, form: str) -> Counter[str]:
+    def nameless(self, form: Form) -> Counter[str]:
         """Return the numbers of rows of a form, by table, that name no document or no file."""
         found = Counter[str]()
         for each in self._readable:
             for name in ("document_id", "file_name"):
                 if name in _NEEDED[each]:
-                    statement = self._of_form(each, app, form, func.count()).where(_column(name).is_(None))
+                    statement = self._of_form(each, form, sa.func.count()).where(_column(name).is_(None))
                     found[each] += self._one(statement)
         return +found
 
-    def definitions(self, app: str, form: str) -> list[DatabaseRow]:
+    def definitions(self, form: Form) -> list[DatabaseRow]:
         """Return the rows of all versions of a form, with their files, the oldest first."""
         return [
             row
             for each in (DEFINITIONS, DEFINITION_FILES)
             if each in self._readable
-            for row in self._rows(each, app, form, has_xml=False)
+            for row in self._rows(each, form, has_xml=False)
         ]
 
-    def documents(self, app: str, form: str) -> Iterator[list[DatabaseRow]]:
-        """Yield the rows of each document of a form, with drafts and files, the oldest first; rows of several at once.
-
-        Files of documents without a row come last.
-        """
-        for names in self._batches(app, form):
+    def documents(self, form: Form) -> Iterator[list[DatabaseRow]]:
+        """Yield the rows of each document of a form, with drafts and files, the oldest first."""
+        # The rows of several are read at once. Files of documents without a row come last.
+        for names in self._batches(form):
             found: dict[str, list[DatabaseRow]] = {}
             is_short = sum(names.values()) <= _ROWS
             for each in (DOCUMENTS, DOCUMENT_FILES):
                 if each in self._readable:
-                    for row in self._rows(each, app, form, has_xml=is_short, documents=list(names)):
+                    for row in self._rows(each, form, has_xml=is_short, documents=list(names)):
                         found.setdefault(row.document, []).append(row)
             yield from found.values()
 
@@ -242,14 +213,14 @@ class OrbeonDatabase:
     def pieces(self, row: DatabaseRow) -> Iterator[bytes]:
         """Yield the content of an attachment; never more than one piece is in memory."""
         if self._dialect == "sqlite":  # whose functions read a value as a whole
-            number = self._one(self._at(row, literal_column("rowid")))
+            number = self._one(self._at(row, sa.literal_column("rowid")))
             driver: Any = self._connection.connection.driver_connection
             with self._translated(), driver.blobopen(row.table, _CONTENT[row.table], number, readonly=True) as blob:
                 while piece := blob.read(LARGEST_PIECE):
                     yield piece
             return
         for begin in range(1, (row.size or 0) + 1, LARGEST_PIECE):
-            yield bytes(self._one(self._at(row, func.substring(self._content(row.table), begin, LARGEST_PIECE))))
+            yield bytes(self._one(self._at(row, sa.func.substring(self._content(row.table), begin, LARGEST_PIECE))))
 
     @cached_property
     def _readable(self) -> tuple[str, ...]:
@@ -260,15 +231,17 @@ class OrbeonDatabase:
 
     def _columns_of(self, name: str) -> frozenset[str]:
         with self._translated():
-            if not inspect(self._connection).has_table(name, self._schema):
+            if not sa.inspect(self._connection).has_table(name, self._schema):
                 return frozenset()
-            statement = self._select(name, literal_column("*")).where(literal_column("1") == literal_column("0"))
+            statement = self._select(name, sa.literal_column("*")).where(
+                sa.literal_column("1") == sa.literal_column("0")
+            )
             return frozenset(each.lower() for each in self._connection.execute(statement).keys())  # noqa: SIM118
 
-    def _batches(self, app: str, form: str) -> Iterator[dict[str, int]]:
+    def _batches(self, form: Form) -> Iterator[dict[str, int]]:
         """Yield documents with their numbers of rows, in batches that have few rows together, or are one document."""
         batch: dict[str, int] = {}
-        for name, count in self._documents(app, form):
+        for name, count in self._documents(form):
             if batch and sum(batch.values()) + count > _ROWS:
                 yield batch
                 batch = {}
@@ -276,21 +249,22 @@ class OrbeonDatabase:
         if batch:
             yield batch
 
-    def _documents(self, app: str, form: str) -> Iterator[tuple[str, int]]:
-        """Yield the documents of a form, and their numbers of rows, in the order of the database: by pages.
-
-        No cursor can stay open, because contents are read over the same connection.
-        """
+    def _documents(self, form: Form) -> Iterator[tuple[str, int]]:
+        """Yield the documents of a form, and their numbers of rows, in the order of the database: by pages."""
+        # No cursor can stay open, because contents are read over the same connection.
         name = _column("document_id")
         for each in (DOCUMENTS, DOCUMENT_FILES):
             if each not in self._readable:
                 continue
-            statement = self._of_form(each, app, form, name, func.count()).where(name.is_not(None))
+            statement = self._of_form(each, form, name, sa.func.count()).where(name.is_not(None))
             if each == DOCUMENT_FILES and DOCUMENTS in self._readable:
-                data, files = table(DOCUMENTS, schema=self._schema).alias("data"), table(each, schema=self._schema)
-                known: Select[Any] = select(literal_column("1")).select_from(data)
+                data, files = (
+                    sa.table(DOCUMENTS, schema=self._schema).alias("data"),
+                    sa.table(each, schema=self._schema),
+                )
+                known: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(data)
                 for part in ("app", "form", "document_id"):
-                    known = known.where(literal_column(f"data.{part}") == literal_column(f"{files.name}.{part}"))
+                    known = known.where(sa.literal_column(f"data.{part}") == sa.literal_column(f"{files.name}.{part}"))
                 statement = statement.where(~known.exists())
             statement = statement.group_by(name).order_by(name).limit(_PAGE)
             page = self._read(statement)
@@ -299,15 +273,15 @@ class OrbeonDatabase:
                 page = self._read(statement.where(name > page[-1][0]))
 
     def _rows(
-        self, name: str, app: str, form: str, *, has_xml: bool, documents: Sequence[str] | None = None
+        self, name: str, form: Form, *, has_xml: bool, documents: Sequence[str] | None = None
     ) -> list[DatabaseRow]:
         known, content = self._columns[name], self._content(name)
         shown = [each for each in (*_NEEDED[name], *_KNOWN[name], *_LATER) if each in known]
-        size: ColumnElement[Any] = func.length(content)
+        size: sa.ColumnElement[Any] = sa.func.length(content)
         selected = [_column(each) for each in shown] + [size.label("size"), self._moment.label("moment")]
         if has_xml and _CONTENT[name] == "xml":
-            selected.append(case((size <= _SHORT, content), else_=None).label("content"))
-        statement = self._of_form(name, app, form, *selected)
+            selected.append(sa.case((size <= _SHORT, content), else_=None).label("content"))
+        statement = self._of_form(name, form, *selected)
         if documents is not None:
             statement = statement.where(_column("document_id").in_(documents))
         rows, seen = list[DatabaseRow](), Counter[tuple[Any, ...]]()
@@ -320,11 +294,9 @@ class OrbeonDatabase:
             seen[key] += 1
         return rows
 
-    def _at(self, row: DatabaseRow, selected: ColumnElement[Any]) -> Select[Any]:
-        """Return a statement for a part of one row, which most tables have no key for.
-
-        Times are compared as texts: MySQL would take one of the hour that occurs twice for that of the other hour.
-        """
+    def _at(self, row: DatabaseRow, selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        """Return a statement for a part of one row, which most tables have no key for."""
+        # Times are compared as texts: MySQL would take one of the hour that occurs twice for that of the other hour.
         statement = self._select(row.table, selected)
         for part in _PARTS["document_id" in row.values]:
             if part in row.values:
@@ -334,31 +306,31 @@ class OrbeonDatabase:
         return statement.order_by(*self._order(row.table)).limit(1).offset(row.before)
 
     @property
-    def _moment(self) -> ColumnElement[Any]:
-        return cast(_column("last_modified_time"), String)
+    def _moment(self) -> sa.ColumnElement[Any]:
+        return sa.cast(_column("last_modified_time"), sa.String)
 
-    def _order(self, name: str) -> tuple[ColumnElement[Any], ...]:
+    def _order(self, name: str) -> tuple[sa.ColumnElement[Any], ...]:
         """Return the order in which rows of one time were stored, as far as the database knows it."""
         if "id" in self._columns[name]:
             return (_column("id"),)
         own = {"sqlite": "rowid", "postgresql": "ctid"}.get(self._dialect)
-        return () if own is None else (literal_column(own),)
+        return () if own is None else (sa.literal_column(own),)
 
-    def _content(self, name: str) -> ColumnElement[Any]:
+    def _content(self, name: str) -> sa.ColumnElement[Any]:
         own = _column(_CONTENT[name])
-        return cast(own, Text) if self._dialect == "postgresql" and own.name == "xml" else own
+        return sa.cast(own, sa.Text) if self._dialect == "postgresql" and own.name == "xml" else own
 
-    def _select(self, name: str, *selected: ColumnElement[Any]) -> Select[Any]:
-        return select(*selected).select_from(table(name, schema=self._schema))
+    def _select(self, name: str, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        return sa.select(*selected).select_from(sa.table(name, schema=self._schema))
 
-    def _of_form(self, name: str, app: str, form: str, *selected: ColumnElement[Any]) -> Select[Any]:
-        return self._select(name, *selected).where(_column("app") == app, _column("form") == form)
+    def _of_form(self, name: str, form: Form, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        return self._select(name, *selected).where(_column("app") == form.app, _column("form") == form.name)
 
-    def _read(self, statement: Select[Any]) -> list[Any]:
+    def _read(self, statement: sa.Select[Any]) -> list[Any]:
         with self._translated():
             return list(self._connection.execute(statement).all())
 
-    def _one(self, statement: Select[Any]) -> Any:
+    def _one(self, statement: sa.Select[Any]) -> Any:
         found = self._read(statement)
         if not found:
             raise DamagedError(f"{self.shown}: a row cannot be found again")
@@ -376,9 +348,9 @@ class OrbeonDatabase:
 def open_database(address: str) -> Iterator[OrbeonDatabase]:
     """Open a database in one transaction that only reads, for a block."""
     url, schema = _url(address)
-    shown = make_url(address).render_as_string(hide_password=True).partition("?")[0]
+    shown = sa.make_url(address).render_as_string(hide_password=True).partition("?")[0]
     try:
-        engine = create_engine(url, poolclass=NullPool)
+        engine = sa.create_engine(url, poolclass=NullPool)
     except ImportError as error:
         raise not_installed(error) from error
     try:
@@ -394,7 +366,7 @@ def open_database(address: str) -> Iterator[OrbeonDatabase]:
 
 def _url(address: str) -> tuple[URL, str | None]:
     try:
-        url = make_url(address)
+        url = sa.make_url(address)
     except (ArgumentError, ValueError) as error:
         raise StartupError(f"the address of a database must be such as {_SHAPE}") from error
     if url.drivername == "sqlite":
@@ -410,8 +382,7 @@ def _url(address: str) -> tuple[URL, str | None]:
     ), None if schema is None else str(schema)
 
 
-def _beginning(connection: Connection) -> Connection:
-    """Begin the snapshot; what is stored later is not seen."""
+def _beginning(connection: sa.Connection) -> sa.Connection:
     match connection.dialect.name:
         case "postgresql":
             connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -427,8 +398,8 @@ def _beginning(connection: Connection) -> Connection:
     return connection
 
 
-def _column(name: str) -> ColumnElement[Any]:
-    return column(name)
+def _column(name: str) -> sa.ColumnElement[Any]:
+    return sa.column(name)
 
 
 def _cause(error: Exception) -> str:

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from persistence.errors import BadRequestError, LockedError, PersistenceError, as_disk_error
+from persistence.errors import BadRequestError, LockedError, PersistenceError, as_disk_error, disk_errors
 from persistence.limits import LARGEST_PIECE
 from persistence.model.addresses import (
     DATA_XML,
@@ -88,12 +88,9 @@ class DirectoryFiles:
             raise as_disk_error(error, "reading", key) from error
 
     def read(self, key: str, start: int, end: int) -> bytes:
-        try:
-            with FileIO(files.open_file(f"{self._directory}/{key}")) as file:
-                file.seek(start)
-                return file.read(end - start)
-        except OSError as error:
-            raise as_disk_error(error, "reading", key) from error
+        with disk_errors("reading", key), FileIO(files.open_file(f"{self._directory}/{key}")) as file:
+            file.seek(start)
+            return file.read(end - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +136,9 @@ class _Gathered:
 
 
 class OrbeonSource:
-    """An ``ImportSource`` of the forms of a database that match one of the ``patterns``.
+    """An ``ImportSource`` of the forms of a database that match one of the ``patterns``."""
 
-    It compares the numbers of rows with the ``outcomes`` of its units, which the caller adds one after the other.
-    """
+    # It compares the numbers of rows with the ``outcomes`` of its units, which the caller adds one after the other.
 
     def __init__(
         self,
@@ -182,16 +178,15 @@ class OrbeonSource:
         yield from self._nameless()
         for form in self._forms:
             versions: dict[int, list[DatabaseRow]] = {}
-            for row in self._database.definitions(form.app, form.name):
+            for row in self._database.definitions(form):
                 versions.setdefault(row.version, []).append(row)
             for version, found in sorted(versions.items()):
                 yield from self._unit(form, f"{form}/form/{version}", found)
         for form in self._forms:
-            for rows in self._database.documents(form.app, form.name):
+            for rows in self._database.documents(form):
                 yield from self._unit(form, f"{form}/data/{rows[0].document}", rows)
 
     def add(self, outcome: TransferOutcome) -> None:
-        """Count the rows of a unit that were stored, now or before."""
         app, _, rest = outcome.name.partition("/")
         name, _, rest = rest.partition("/")
         came = self._came.get(Form(app, name), Counter())
@@ -233,7 +228,7 @@ class OrbeonSource:
             try:
                 left = int((self._clock.moment(expiration)[0] - datetime.now(UTC)).total_seconds())
                 if left > 0 and router.of(form).properties.has_leases:
-                    address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+                    address = DocumentAddress(form, Collection.DATA, document)
                     router.of(form).data.storage.leases.lock(address, LeaseHolder(user, group or None), left)
                     count += 1
             except LockedError as error:
@@ -249,7 +244,7 @@ class OrbeonSource:
             if app is None or name is None:
                 yield from (refused(each, f"{count} rows have no app or form") for each, count in counts.items())
         for form in self._forms:
-            for each, count in self._database.nameless(form.app, form.name).items():
+            for each, count in self._database.nameless(form).items():
                 yield refused(f"{form}/{each}", f"{count} rows have no name of a document or file")
 
     def _unit(self, form: Form, name: str, rows: Sequence[DatabaseRow]) -> Iterator[ImportUnit | TransferOutcome]:
@@ -340,7 +335,8 @@ class OrbeonSource:
             return None
         kind = "form" if row.table == DEFINITION_FILES else "draft" if row.is_draft else "data"
         document = (row.document,) if row.table == DOCUMENT_FILES else ()
-        parts = (row.app, row.form, kind, *document, str(row.version), str(row.values["file_name"]))
+        app, name, file = (str(row.values[each]) for each in ("app", "form", "file_name"))
+        parts = (app, name, kind, *document, str(row.version), file)
         key = "/".join(parts)
         if any("/" in each or each in ("", ".", "..") for each in parts):
             return None

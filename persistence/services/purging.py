@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 from html import unescape
@@ -15,18 +15,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from persistence import xml
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    MalformedXmlError,
-    NotFoundError,
-    PersistenceError,
-    disk_errors,
-)
+from persistence import errors, xml
 from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
 from persistence.limits import CHUNK, PURGE_PAUSE, PURGED_AT_ONCE
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import LAST, Instant, RetentionPeriods, before, one_later
 from persistence.providers.router import Route
@@ -44,14 +36,12 @@ _DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 
 
 def unnamed(store: Storage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
-    """Return those of some attachments that no revision of the data or the draft names, of older ones if it ``stays``.
-
-    Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
-    """
+    """Return those attachments that no revision of the data or draft names; older ones count if one ``stays``."""
+    # Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
     left = set(names)
     for content in _contents(store, main, stays):
         with content:
-            with disk_errors("reading form data"):
+            with errors.disk_errors("reading form data"):
                 left = without_named(iter(partial(content.read, CHUNK), b""), left)
             if left and _has_encrypted_values(content):
                 return set()
@@ -62,7 +52,7 @@ def unnamed(store: Storage, main: DocumentAddress, names: set[str], stays: Calla
 
 def _has_encrypted_values(content: BinaryIO) -> bool:
     """Return whether a content has encrypted values, or cannot be parsed."""
-    with disk_errors("reading form data"):
+    with errors.disk_errors("reading form data"):
         content.seek(0)
         if not xml.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
             return False
@@ -70,7 +60,7 @@ def _has_encrypted_values(content: BinaryIO) -> bool:
         try:
             with EncryptedValueWatch() as reader:
                 return reader.read(iter(partial(content.read, CHUNK), b"")).is_one
-        except (BadRequestError, MalformedXmlError):
+        except (errors.BadRequestError, errors.MalformedXmlError):
             return True
 
 
@@ -110,12 +100,10 @@ def _encoding(begin: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PurgeRules:
-    """The instants before which something is removed; ``None`` keeps all of its kind.
+    """The instants before which something is removed; ``None`` keeps all of its kind."""
 
-    ``revisions`` is for older revisions, but for those from before ``since``. ``tombstones`` is for deleted documents
-    and attachments, by the deletion. ``drafts`` and ``orphans`` (attachments that no data names) go by the last save.
-    """
-
+    # ``revisions`` is for older revisions, but for those from before ``since``. ``tombstones`` is for deleted documents
+    # and attachments, by the deletion. ``drafts`` and ``orphans`` (attachments that no data names) go by the last save.
     revisions: Instant | None = None
     tombstones: Instant | None = None
     drafts: Instant | None = None
@@ -129,11 +117,9 @@ class PurgeRules:
 
 @dataclass(slots=True)
 class PurgeTotals:
-    """The number of things that a purge removes, and the bytes that it frees.
+    """The number of things that a purge removes, and the bytes that it frees."""
 
-    ``revisions`` do not include those of removed documents and attachments.
-    """
-
+    # ``revisions`` do not include those of removed documents and attachments.
     revisions: int = 0
     documents: int = 0
     drafts: int = 0
@@ -141,11 +127,8 @@ class PurgeTotals:
     freed: int = 0
 
     def add(self, other: PurgeTotals) -> None:
-        self.revisions += other.revisions
-        self.documents += other.documents
-        self.drafts += other.drafts
-        self.attachments += other.attachments
-        self.freed += other.freed
+        for name, number in asdict(other).items():
+            setattr(self, name, getattr(self, name) + number)
 
     @property
     def is_empty(self) -> bool:
@@ -164,17 +147,14 @@ class RemovedFile:
 
 @dataclass(slots=True)
 class PurgePlan:
-    """The parts of one document that rules let go.
+    """The parts of one document that rules let go."""
 
-    A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of its
-    files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft still
-    have the ``seen_ids``.
-    """
-
+    # A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of
+    # its files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft
+    # still have the ``seen_ids``.
     store: Storage
     rules: PurgeRules
-    form: Form
-    document: str
+    main: DocumentAddress
     older: list[tuple[DocumentAddress, Sequence[Instant]]] = field(default_factory=list)
     tombstone: Sidecar | None = None
     newest: Sidecar | None = None
@@ -182,10 +162,6 @@ class PurgePlan:
     files: list[RemovedFile] = field(default_factory=list)
     seen_ids: tuple[str | None, ...] = ()
     totals: PurgeTotals = field(default_factory=PurgeTotals)
-
-    @property
-    def main(self) -> DocumentAddress:
-        return DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML)
 
     def make(self) -> None:
         """Find what rules let go. Raises ``DamagedError`` where nobody knows what belongs to the document."""
@@ -288,13 +264,11 @@ def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
 
 
 def current_ids(store: Storage, main: DocumentAddress) -> tuple[str | None, ...]:
-    """Return the ids of the current revisions of the data and the draft of a document."""
     found = (store.sidecar(main.moved(collection)) for collection in Collection)
     return tuple(None if sidecar is None else sidecar.id for sidecar in found)
 
 
 def newest_of(store: Storage, main: DocumentAddress) -> Sidecar | None:
-    """Return the newest revision, or tombstone, of any file of a document or draft."""
     found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
 
@@ -312,35 +286,34 @@ class StoragePurge:
         self._rewriter = RevisionRewriter(store, bodies_of)
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
-        """Remove a deleted document, if the tombstone is current and no attachment was saved since.
-
-        One of the same millisecond may have been saved after the deletion: then the document stays.
-        """
+        """Remove a deleted document, if the tombstone is current and no attachment was saved since."""
+        # One of the same millisecond may have been saved after the deletion: then the document stays.
         files = (self.store.sidecar(main.moved(main.collection, name)) for name in self.store.names(main))
         later = [each for each in files if each is not None and each.modified >= tombstone.modified]
         if not all(each.deleted for each in later):
             return False
         newest = max((each.modified for each in later), default=tombstone.modified)
-        plan = self.plan(main.form, main.document, PurgeRules(tombstones=one_later(newest)))
+        plan = self.plan(main, PurgeRules(tombstones=one_later(newest)))
         if plan.tombstone is None or plan.tombstone.id != tombstone.id:
             return False
         self._carry_out(plan)
         return plan.totals.documents > 0
 
     def has(self, form: Form, document: str) -> bool:
-        mains = (DocumentAddress(form, collection, document, DATA_XML) for collection in Collection)
+        mains = (DocumentAddress(form, collection, document) for collection in Collection)
         return any(self.store.names(main) for main in mains)
 
-    def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
-        plan = PurgePlan(self.store, rules, form, document)
+    def plan(self, main: DocumentAddress, rules: PurgeRules) -> PurgePlan:
+        plan = PurgePlan(self.store, rules, main)
         plan.make()
         return plan
 
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
         """Remove the parts of a document that rules let go, and finish interrupted writes."""
-        for collection in Collection:
-            self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
-        plan = self.plan(form, document, rules)
+        main = DocumentAddress(form, Collection.DATA, document)
+        for each in (main, main.counterpart):
+            self._rewriter.finish(each)
+        plan = self.plan(main, rules)
         if not plan.totals.is_empty:
             self._carry_out(plan)
         return plan.totals
@@ -351,7 +324,7 @@ class StoragePurge:
         return self.store if bodies is None else SplitStorage(self.store, bodies)
 
     def _carry_out(self, plan: PurgePlan) -> None:
-        storage = self.storage_of(plan.form)
+        storage = self.storage_of(plan.main.form)
         for address, instants in plan.older:
             remove_older(storage, address, instants)
         for each in plan.files:
@@ -360,7 +333,7 @@ class StoragePurge:
         if plan.tombstone is not None:
             with storage.writing(plan.main) as writer:
                 if self._is_still_deleted(plan, plan.tombstone):
-                    writer.discard_document(plan.form, plan.document)
+                    writer.discard_document(plan.main.form, plan.main.document)
                 else:
                     plan.totals.documents = 0
         if plan.draft is not None:
@@ -368,7 +341,7 @@ class StoragePurge:
             with storage.writing(draft) as writer:
                 found = newest_of(self.store, draft)
                 if found is not None and found.id == plan.draft.id:
-                    writer.discard_draft(plan.form, plan.document)
+                    writer.discard_draft(plan.main.form, plan.main.document)
                 else:
                     plan.totals.drafts = 0
 
@@ -427,12 +400,13 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
 
 def purge_documents(
     purging: StoragePurge, form: Form, documents: Iterable[str], rules: PurgeRules, *, is_trial: bool
-) -> Iterator[PurgeTotals | PersistenceError]:
+) -> Iterator[PurgeTotals | errors.PersistenceError]:
     """Purge documents of a form, or with ``is_trial`` only plan that; yield the result or error of each."""
     for document in documents:
         try:
-            yield purging.plan(form, document, rules).totals if is_trial else purging.purge(form, document, rules)
-        except PersistenceError as error:
+            main = DocumentAddress(form, Collection.DATA, document)
+            yield purging.plan(main, rules).totals if is_trial else purging.purge(form, document, rules)
+        except errors.PersistenceError as error:
             yield error
 
 
@@ -462,11 +436,9 @@ class ErasedCopies(msgspec.Struct, frozen=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete.
+    """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete."""
 
-    ``by`` is the user of the system who ran it; ``remaining`` are lines about copies elsewhere.
-    """
-
+    # ``by`` is the user of the system who ran it; ``remaining`` are lines about copies elsewhere.
     format: int
     began: Instant
     by: str
@@ -488,14 +460,12 @@ class Erasing:
     bodies_of: BodiesOf
 
     def owned(self, user: str) -> tuple[list[tuple[Form, str]], int, int]:
-        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files.
-
-        Also the number of revisions of others that name the user, and of damaged documents, whose owner cannot be read.
-        """
+        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
+        # Also the numbers of revisions of others that name the user, and of damaged ones, whose owner is not known.
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
-                mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+                mains = [DocumentAddress(form, each, document) for each in Collection]
                 files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))
                 deciding = list(self._current(mains)) or list(self._current(files))
                 if any(each is not None and each.creator == user for each in deciding):
@@ -506,27 +476,25 @@ class Erasing:
         return found, mentions, damaged
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
-        with disk_errors("looking for the files of", f"{form}/data/{document}"):
+        with errors.disk_errors("looking for the files of", f"{form}/data/{document}"):
             found = [file for files in self._files(form, document) for file in files.listed()]
         if not found:
-            raise NotFoundError(f"{form}/data/{document} does not exist")
-        mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+            raise errors.NotFoundError(f"{form}/data/{document} does not exist")
+        mains = [DocumentAddress(form, each, document) for each in Collection]
         owner = next((each.creator for each in self._current(mains) if each is not None and each.creator), None)
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
     def erase(self, form: Form, document: str) -> None:
-        """Erase a document with its history, attachments, draft and lease, and all its files.
-
-        The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
-        """
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        """Erase a document with its history, attachments, draft and lease, and all its files."""
+        # The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
+        main = DocumentAddress(form, Collection.DATA, document)
         places = list(self._files(form, document))
-        with disk_errors("looking for links to", main):
+        with errors.disk_errors("looking for links to", main):
             links = [list(each.links()) for each in places]
         storage = self.purge.storage_of(form)
         for name in () if storage is self.store else self.store.names(main):
             address = main.moved(Collection.DATA, name)
-            with suppress(DamagedError):
+            with suppress(errors.DamagedError):
                 current = None if address.is_main else self.store.sidecar(address)
                 if current is not None:
                     remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
@@ -534,10 +502,10 @@ class Erasing:
             writer.discard_document(form, document)
             writer.discard_draft(form, document)
             # Under the lock: otherwise somebody may have saved the document again.
-            with disk_errors("erasing", main):
+            with errors.disk_errors("erasing", main):
                 for each, own in zip(places, links, strict=True):
                     each.remove(own)
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             self.store.leases.broken(document)
 
     def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
@@ -550,7 +518,7 @@ class Erasing:
         for address in addresses:
             try:
                 sidecar = self.store.sidecar(address)
-            except DamagedError:
+            except errors.DamagedError:
                 yield None
             else:
                 if sidecar is not None:
@@ -559,7 +527,7 @@ class Erasing:
     def _revisions(self, main: DocumentAddress) -> Iterator[Sidecar]:
         try:
             history = self.store.history(main)
-        except DamagedError:
+        except errors.DamagedError:
             return
         found = (history.revision(position) for position in range(history.total)) if history is not None else ()
         yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,25 +11,15 @@ from time import monotonic
 
 import msgspec
 
-from persistence import crypto
+from persistence import crypto, errors
 from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import DataCipher, key_of
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    MalformedXmlError,
-    NotSupportedError,
-    PersistenceError,
-    disk_errors,
-)
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.forms.messages import attribute, element, text
+from persistence.forms.messages import attribute, attributes_of, element, text
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import CHUNK
-from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
+from persistence.model.addresses import AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.permissions import removing, require_second_key
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import Place
@@ -49,19 +39,14 @@ _ATTEMPTS = 3
 # Older revisions, drafts and deleted documents count. A revision that cannot be read is a problem: it may need the key.
 
 
+@dataclass(frozen=True, slots=True)
 class KeyReferences:
-    """Finds the revisions of one storage that are encrypted with a key.
+    """Finds the revisions of one storage that are encrypted with a key."""
 
-    Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
-    """
-
-    def __init__(
-        self, store: Storage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
-    ) -> None:
-        self._store = store
-        self._rewriter = RevisionRewriter(store, bodies_of)
-        self._key_id = key_id
-        self._keeps_bodies_elsewhere = keeps_bodies_elsewhere
+    # Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
+    rewriter: RevisionRewriter
+    key_id: str
+    keeps_bodies_elsewhere: Callable[[Form], bool]
 
     def of(self, form: Form, document: str) -> tuple[int, list[str]]:
         """Return how many revisions of a document, its attachments and its draft need the key, and problems."""
@@ -69,8 +54,8 @@ class KeyReferences:
             problems = list[str]()
             found = [
                 self._needs_key(each, problems)
-                for each in living_revisions(self._store, self._rewriter, form, document, problems)
-                if each.sidecar.body is None or not self._keeps_bodies_elsewhere(form)
+                for each in living_revisions(self.rewriter, form, document, problems)
+                if each.sidecar.body is None or not self.keeps_bodies_elsewhere(form)
             ]
             if None not in found:  # else a revision was moved meanwhile to a place that was read before
                 return sum(map(bool, found)), problems
@@ -78,24 +63,24 @@ class KeyReferences:
 
     def _needs_key(self, revision: DataRevision, problems: list[str]) -> bool | None:
         hashed = revision.sidecar.sealed_hash
-        if hashed is not None and key_of(hashed) == self._key_id:
+        if hashed is not None and key_of(hashed) == self.key_id:
             return True
         try:
-            found = opened_revision(self._rewriter, revision)
+            found = opened_revision(self.rewriter, revision)
             if found is None:
                 return None
-            with found.opened, disk_errors("reading", revision.address):
+            with found.opened, errors.disk_errors("reading", revision.address):
                 return self._is_in(revision, found)
-        except MalformedXmlError as error:
+        except errors.MalformedXmlError as error:
             problems.append(f"{revision.address} cannot be read: {error}")
-        except (BusyError, ConfigurationError, DamagedError) as error:
+        except (errors.BusyError, errors.ConfigurationError, errors.DamagedError) as error:
             problems.append(str(error))
         return False
 
     def _is_in(self, revision: DataRevision, found: StoredRevision) -> bool:
         if not revision.address.is_main:
             header = crypto.read_header(found.opened)
-            return header is not None and header.key_id == self._key_id
+            return header is not None and header.key_id == self.key_id
         if revision.sidecar.encrypted is False and not found.is_edited:  # noted while the content was stored
             return False
         used = set[str | None]()
@@ -109,7 +94,7 @@ class KeyReferences:
                 pass
             if reading.seal is not None:
                 used.add(key_of(reading.seal))
-        return self._key_id in used
+        return self.key_id in used
 
 
 _PASSES = 3  # Passes over a document: a save during the first may have been encrypted by the definition before
@@ -140,18 +125,16 @@ class Reencryption:
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
-        """Return whether a form other than the designer's exists."""
         return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
-        """Return the forms of the storage other than the designer's, in order."""
         return sorted(form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
         """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""
         self._at_rest.keys.ring().to_write()
         for collection in Collection:  # an interrupted rewrite may have left plain content
-            self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
+            self._rewriter.finish(DocumentAddress(form, collection, document))
         count, problems = 0, list[str]()
         for _ in range(_PASSES):
             plan = self.plan(form, document, version)
@@ -161,7 +144,7 @@ class Reencryption:
             for rewriting in plan.rewritings:
                 try:
                     count += self._rewrite(rewriting)
-                except PersistenceError as error:
+                except errors.PersistenceError as error:
                     problems.append(str(error))
             if problems:
                 break
@@ -169,7 +152,7 @@ class Reencryption:
 
     def plan(self, form: Form, document: str, version: int | None = None) -> DocumentPlan:
         """Return the rewritings of a document and its draft, or of those revisions that have the version."""
-        plan = DocumentPlan(self.store, self._rewriter, self._at_rest, form, document)
+        plan = DocumentPlan(self._rewriter, self._at_rest, form, document)
         plan.make(version)
         return plan
 
@@ -182,10 +165,10 @@ class Reencryption:
         action, watch = f"re-encrypting {address}", WordWatch(MARKER_WORD)
         with found.opened, self._rewriter.upload(address, old) as upload:
             for piece in rewriting.content(found):
-                with disk_errors(action):
+                with errors.disk_errors(action):
                     upload.write(piece)
                 watch.feed(piece)
-            with disk_errors(action):
+            with errors.disk_errors(action):
                 upload.flush()
             described = rewriting.sidecar(old, address)
             rewritten = msgspec.structs.replace(
@@ -201,12 +184,9 @@ class Reencryption:
 
 @dataclass(slots=True)
 class DocumentPlan:
-    """Rewritings of one document and its draft, and ``problems`` with other revisions.
+    """Rewritings of one document and its draft, and ``problems`` with other revisions."""
 
-    ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
-    """
-
-    store: Storage
+    # ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     rewriter: RevisionRewriter
     at_rest: EncryptionAtRest
     form: Form
@@ -223,10 +203,9 @@ class DocumentPlan:
         return [*self.to_decrypt, *self.data, *self.to_encrypt]
 
     def make(self, version: int | None) -> None:
-        """Examine every revision, or the revisions of one version."""
         revisions = [
             each
-            for each in living_revisions(self.store, self.rewriter, self.form, self.document, self.problems)
+            for each in living_revisions(self.rewriter, self.form, self.document, self.problems)
             if version in (None, each.sidecar.version)
         ]
         data = [each for each in revisions if each.address.is_main]
@@ -249,7 +228,7 @@ class DocumentPlan:
                     self.problems.append(f"{path} was edited by hand: 'persistence check --adopt PATH' adopts it")
                 else:
                     look(revision, found)
-        except (BadRequestError, BusyError, ConfigurationError, DamagedError) as error:
+        except (errors.BadRequestError, errors.BusyError, errors.ConfigurationError, errors.DamagedError) as error:
             self.problems.append(str(error))
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
@@ -296,7 +275,7 @@ class DocumentPlan:
             self.data.append(Rewriting(revision, content, sidecar))
 
     def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
-        cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
+        cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document))
         with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
             return survey.read(from_start(found.opened))
 
@@ -307,7 +286,8 @@ class DocumentPlan:
         if self._is_own(held) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
             if will_be is not None:
-                sidecar = self.store.sidecar(DocumentAddress(held.form, held.collection, held.document, held.name))
+                address = DocumentAddress(held.form, held.collection, held.document, held.name)
+                sidecar = self.rewriter.store.sidecar(address)
                 return will_be and sidecar is not None and not sidecar.deleted
         return self.at_rest.is_encrypted(held, is_labelled)
 
@@ -337,19 +317,15 @@ DocumentDone = Callable[[list[str]], None]  # Called after each document, with i
 
 
 def reindexing_xml(status: ReindexingStatus) -> bytes:
-    progress = attribute("state", status.state.value)
-    if status.state is ReindexingState.INDEXING:
-        progress += attribute("document-current", str(status.current))
-        progress += attribute("document-total", str(status.total))
-    return element("status", progress).encode()
+    numbers = {"document-current": status.current, "document-total": status.total}
+    shown = numbers if status.state is ReindexingState.INDEXING else {}
+    return element("status", attributes_of({"state": status.state.value, **shown})).encode()
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The progress of a form; ``version`` is ``None`` for all versions.
+    """The progress of a form; ``version`` is ``None`` for all versions."""
 
-    A job that has not begun ``waits``; the numbers are then those of the job before.
-    """
-
+    # A job that has not begun ``waits``; the numbers are then those of the job before.
     app: str
     name: str
     version: int | None
@@ -364,11 +340,9 @@ class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ReencryptionJob:
-    """The re-encryption of a form, or of one version of it, in one storage.
+    """The re-encryption of a form, or of one version of it, in one storage."""
 
-    ``reindex`` rebuilds the index and the flat views: deleted rows of a database stay on the disk for a while.
-    """
-
+    # ``reindex`` rebuilds the index and the flat views: deleted rows of a database stay on the disk for a while.
     reencryption: Reencryption
     form: Form
     version: int | None
@@ -389,10 +363,8 @@ class ReencryptionJob:
         self.record.write(msgspec.json.encode([waiting, *(each for each in others if not _is_same(each, waiting))]))
 
     def run(self, step: DocumentDone, is_ending: Callable[[], bool] = lambda: False) -> int:
-        """Encrypt every document again, and report progress; return the number of rewritten revisions.
-
-        When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
-        """
+        """Encrypt every document again, and report progress; return the number of rewritten revisions."""
+        # When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
         count, written = 0, 0.0
         with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
             total = sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
@@ -417,7 +389,7 @@ class ReencryptionJob:
 
     def _report(self, own: ReencryptionProgress, stays: Callable[[ReencryptionProgress], bool] | None = None) -> None:
         """Record the progress beside that of other jobs, which is all that ``stays``."""
-        with suppress(PersistenceError):
+        with suppress(errors.PersistenceError):
             others = filter(stays or (lambda each: not _is_same(each, own)), _progress_in(self.record))
             self.record.write(msgspec.json.encode([*others, own]))
 
@@ -433,41 +405,35 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
         return []
 
 
+@dataclass(eq=False)
 class ReencryptionJobs(Closable):
-    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures.
+    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures."""
 
-    Where revisions are only added (``is_append_only``), who begins a job must have shown a second key.
-    """
+    # Where revisions are only added (``is_append_only``), who begins a job must have shown a second key.
+    records: Sequence[JobRecord]
+    job_of: Callable[[Form, int | None], ReencryptionJob]
+    log: Callable[[Form, str], None]
+    is_append_only: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _jobs: Jobs[Form] = field(init=False)
 
-    def __init__(
-        self,
-        records: Iterable[JobRecord],
-        job_of: Callable[[Form, int | None], ReencryptionJob],
-        log: Callable[[Form, str], None],
-        *,
-        is_append_only: bool = False,
-    ) -> None:
-        self._records = tuple(records)
-        self._job_of = job_of
-        self._log = log
-        self._is_append_only = is_append_only
-        self._lock = threading.Lock()
-        self._jobs = Jobs[Form]("re-encryption", self._failed)
+    def __post_init__(self) -> None:
+        self._jobs = Jobs("re-encryption", self._failed)
 
     def begin(self, form: Form, version: int | None) -> bool:
         """Begin to encrypt a form again in the background, and return whether the form exists."""
-        job = self._job_of(form, version)
-        if self._is_append_only:
+        job = self.job_of(form, version)
+        if self.is_append_only:
             require_second_key()
         if not job.reencryption.has_key:
-            raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
+            raise errors.NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
         if not job.reencryption.has_form(form):
             return False
         with self._lock:
             if self._jobs.is_ending():
                 raise closed("re-encryption")
             if len(self._jobs) > _MOST_WAITING:
-                raise BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
+                raise errors.BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
             job.note_waiting()
             self._jobs.begin(form, partial(self._run, job))
         job.begun.wait(_LONGEST_BEGIN)
@@ -478,9 +444,8 @@ class ReencryptionJobs(Closable):
         self._jobs.close()
 
     def states(self) -> list[tuple[ReencryptionProgress, str]]:
-        """Return the progress of all forms, each with its state."""
         states = list[tuple[ReencryptionProgress, str]]()
-        for record in self._records:
+        for record in self.records:
             has_begun = record.is_taken()  # first: a job that ends meanwhile has finished, and was not stopped
             forms = _progress_in(record)
             for each in forms:
@@ -511,13 +476,13 @@ class ReencryptionJobs(Closable):
     def _run(self, job: ReencryptionJob) -> None:
         def log_all(problems: list[str]) -> None:
             for problem in problems:
-                self._log(job.form, problem)
+                self.log(job.form, problem)
 
         try:
-            with removing() if self._is_append_only else nullcontext():  # the second key was shown to ``begin``
+            with removing() if self.is_append_only else nullcontext():  # the second key was shown to ``begin``
                 job.run(log_all, self._jobs.is_ending)
         finally:
             job.begun.set()
 
     def _failed(self, form: Form, error: Exception) -> None:
-        self._log(form, str(error) if isinstance(error, PersistenceError) else f"{type(error).__name__}: {error}")
+        self.log(form, str(error) if isinstance(error, errors.PersistenceError) else f"{type(error).__name__}: {error}")

@@ -14,30 +14,19 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 
+from persistence import errors
 from persistence.catalog import Definition
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    ConflictError,
-    DeletedError,
-    DiskError,
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    disk_errors,
-)
 from persistence.limits import CHUNK, LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form, TokenSubject
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form, TokenSubject
 from persistence.model.permissions import (
     ANONYMOUS,
     CREATE,
@@ -54,14 +43,6 @@ from persistence.model.permissions import (
 from persistence.model.queries import DraftFilter, Drafts, Query, Scope, VisibleOwners
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, json_tag, plain_tag, restoring, tombstone
 from persistence.model.texts import Instant, next_after, reached_after, to_datetime
-from persistence.model.versions import (
-    ABSENT,
-    NO_PRECONDITION,
-    FormMetadata,
-    Precondition,
-    PublishedVersion,
-    VersionRequest,
-)
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
@@ -69,24 +50,20 @@ from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The creation and the owner of a resource, from the headers of a proxy (spec crud 11).
+    """The creation and the owner of a resource, from the headers of a proxy (spec crud 11)."""
 
-    Without ``created`` it is being created now.
-    """
-
+    # Without ``created`` it is being created now.
     created: Instant | None
     owner: User
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A GET, or with ``content`` false a HEAD.
+    """A GET, or with ``content`` false a HEAD."""
 
-    ``instant`` selects one revision (spec crud 4.8), or ``as_of`` the one that was current at an instant. ``decrypt``
-    asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
-    """
-
-    version: VersionRequest = ABSENT
+    # ``instant`` selects one revision (spec crud 4.8), or ``as_of`` the one that was current at an instant. ``decrypt``
+    # asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
+    version: versions.VersionRequest = versions.ABSENT
     instant: Instant | None = None
     as_of: Instant | None = None
     content: bool = True
@@ -98,14 +75,12 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
+    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4)."""
 
-    ``holder`` is the path of the element that holds an attachment (spec forms 4.2). Only a proxy sends ``origin`` and
-    ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
-    """
-
-    version: VersionRequest = ABSENT
-    precondition: Precondition = NO_PRECONDITION
+    # ``holder`` is the path of the element that holds an attachment (spec forms 4.2). Only a proxy sends ``origin`` and
+    # ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
+    version: versions.VersionRequest = versions.ABSENT
+    precondition: versions.Precondition = versions.NO_PRECONDITION
     data_format: str | None = None
     user: User = ANONYMOUS
     content_type: str | None = None
@@ -120,15 +95,22 @@ class Put:
     token: str | None = None
     restores: Sidecar | None = None
 
+    @classmethod
+    def of(cls, sidecar: Sidecar, user: User) -> Put:
+        """Return the PUT that would store a revision again, by a user."""
+        put = cls(versions.VersionRequest(number=sidecar.version), user=user, content_type=sidecar.content_type)
+        plain = None if sidecar.sealed_hash is not None else sidecar.client_hash
+        return replace(put, valid=sidecar.valid, stage=sidecar.stage, source=sidecar.source, client_hash=plain)
+
 
 @dataclass(frozen=True, slots=True)
 class Revert:
     """A request to bring back an older revision: that of an ``instant``, or the one that was current ``as_of`` one."""
 
-    version: VersionRequest = ABSENT
+    version: versions.VersionRequest = versions.ABSENT
     instant: Instant | None = None
     as_of: Instant | None = None
-    precondition: Precondition = NO_PRECONDITION
+    precondition: versions.Precondition = versions.NO_PRECONDITION
     user: User = ANONYMOUS
     token: str | None = None
 
@@ -141,8 +123,8 @@ class Revert:
 class Delete:
     """A DELETE of one resource, or of all data of a form. Only a proxy sends ``origin``."""
 
-    version: VersionRequest = ABSENT
-    precondition: Precondition = NO_PRECONDITION
+    version: versions.VersionRequest = versions.ABSENT
+    precondition: versions.Precondition = versions.NO_PRECONDITION
     user: User = ANONYMOUS
     origin: Origin | None = None
     token: str | None = None
@@ -153,12 +135,10 @@ Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]  # Turns stored form d
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
+    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2)."""
 
-    ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain, and
-    with ``is_json`` data or the outline of a definition as JSON.
-    """
-
+    # ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain, and
+    # with ``is_json`` data or the outline of a definition as JSON.
     address: Address
     found: StoredRevision
     operations: Operations | None
@@ -180,7 +160,7 @@ class Read:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the open content as it is stored, and close it."""
-        with self.found.opened as file, disk_errors(f"reading {self.address}"):
+        with self.found.opened as file, errors.disk_errors(f"reading {self.address}"):
             yield from iter(partial(file.read, CHUNK), b"")
 
     @property
@@ -223,34 +203,31 @@ RAW = "raw"
 
 
 def living(found: StoredRevision | None) -> StoredRevision | None:
-    """The revision, unless it is a tombstone."""
     return None if found is None or found.sidecar.deleted else found
 
 
 def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
     """The revision, which must be there (spec crud 4.1)."""
     if found is None:
-        raise NotFoundError(f"{address} does not exist")
+        raise errors.NotFoundError(f"{address} does not exist")
     if found.sidecar.deleted:
         if not address.keeps_history:
-            raise NotFoundError(f"{address} does not exist")
-        raise DeletedError(f"{address} was deleted")
+            raise errors.NotFoundError(f"{address} does not exist")
+        raise errors.DeletedError(f"{address} was deleted")
     return found
 
 
 def check_precondition(
-    precondition: Precondition,
+    precondition: versions.Precondition,
     address: Address,
     *stored: StoredRevision | None,
     may_read: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Compare the precondition of a write with the stored revision (spec crud 4.6).
-
-    For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), or the tag of its
-    decrypted content; for data, the tag of its JSON. Only where ``may_read`` returns true, the error says who has
-    saved, when, and under which tag.
-    """
-    if precondition is NO_PRECONDITION:
+    """Compare the precondition of a write with the stored revision (spec crud 4.6)."""
+    # For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), or the tag of its
+    # decrypted content; for data, the tag of its JSON. Only where ``may_read`` returns true, the error says who has
+    # saved, when, and under which tag.
+    if precondition is versions.NO_PRECONDITION:
         return
     there = [found for found in stored if found is not None]
     reason = _reason(precondition, address, stored[0], [tag for found in there for tag in _tags(found)])
@@ -260,11 +237,11 @@ def check_precondition(
         edited = ", and edited by hand since" if last.is_edited else ""
         reason = f'current ETag "{last.etag}", saved at {sidecar.modified}{by}{edited}: {reason}'
     if reason is not None:
-        raise PreconditionError(reason)
+        raise errors.PreconditionError(reason)
 
 
 def _reason(
-    precondition: Precondition, address: Address, own: StoredRevision | None, tags: Sequence[str]
+    precondition: versions.Precondition, address: Address, own: StoredRevision | None, tags: Sequence[str]
 ) -> str | None:
     excluded, expected, since = precondition.excluded, precondition.expected, precondition.unmodified_since
     if expected is not None:
@@ -296,27 +273,23 @@ def _tags(found: StoredRevision) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The content received for a PUT; ``content_type`` is the type to keep.
+    """The content received for a PUT; ``content_type`` is the type to keep."""
 
-    ``metadata`` is that of a form definition, which with ``has_marks`` may mark controls. Form data without encrypted
-    values ``is_plain``.
-    """
-
+    # ``metadata`` is that of a form definition, which with ``has_marks`` may mark controls. Form data without encrypted
+    # values ``is_plain``.
     id: str
     size: int
     digest: str
     content_type: str
-    metadata: FormMetadata | None = None
+    metadata: versions.FormMetadata | None = None
     is_plain: bool = False
     has_marks: bool = False
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
-    """The sidecar of an accepted PUT.
-
-    Over nothing, or over a tombstone, it is a creation, and ``owner`` becomes the owner (spec crud 4.4). Headers of a
-    proxy take precedence. The stage is never inherited.
-    """
+    """The sidecar of an accepted PUT."""
+    # Over nothing, or over a tombstone, it is a creation, and ``owner`` becomes the owner (spec crud 4.4). Headers of a
+    # proxy take precedence. The stage is never inherited.
     modified = next_after(over.latest if over is not None else None)
     origin = put.origin
     if origin is None:
@@ -324,7 +297,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
         origin = Origin(None, owner) if there is None else Origin(there.sidecar.created, there.sidecar.facts.owner)
     created = origin.created or modified
     if put.origin is not None and created > modified:
-        raise BadRequestError(f"a resource cannot have been created at {created}, which is in the future")
+        raise errors.BadRequestError(f"a resource cannot have been created at {created}, which is in the future")
     sidecar = Sidecar(
         schema=SCHEMA,
         id=received.id,
@@ -349,11 +322,9 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
 
 
 def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
-    """The tombstone that a DELETE by a user leaves of a revision.
-
-    It is not ahead of the clock, so that an attachment that is saved after it has no earlier instant: only then a purge
-    of the tombstone keeps the document.
-    """
+    """The tombstone that a DELETE by a user leaves of a revision."""
+    # It is not ahead of the clock, so that an attachment that is saved after it has no earlier instant: only then a
+    # purge of the tombstone keeps the document.
     return tombstone(found.sidecar, modified=reached_after(found.latest), modifier=user.name)
 
 
@@ -408,9 +379,9 @@ def verify_token(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> To
         raise _token_refused() from error
 
 
-def _token_refused() -> ForbiddenError:
+def _token_refused() -> errors.ForbiddenError:
     """Return the same error for every reason, which would only help to guess tokens."""
-    return ForbiddenError("the access token is not valid here, or not any more")
+    return errors.ForbiddenError("the access token is not valid here, or not any more")
 
 
 def _token_signer(subject: TokenSubject, keys: Sequence[bytes]) -> Signer:
@@ -427,11 +398,9 @@ GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: the
 
 @dataclass(frozen=True, slots=True)
 class AccessTokens:
-    """Issues and verifies tokens (spec crud 6.6).
+    """Issues and verifies tokens (spec crud 6.6)."""
 
-    ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds.
-    """
-
+    # ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds.
     keys: Callable[[], Sequence[bytes]]
     clock: Callable[[], float] = time.time
 
@@ -439,25 +408,27 @@ class AccessTokens:
         """Return a token that expires in so many seconds; ``validity`` is the property, in minutes."""
         wanted = frozenset(operations)
         for name in sorted(wanted.difference(GRANTABLE)):
-            raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
+            raise errors.BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
         if not wanted:
-            raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
+            raise errors.BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
         if not 0 < seconds <= validity * 60:
             allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
-            raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
+            raise errors.BadRequestError(
+                f"access tokens of {subject.form} {allowed}: the property access-token.validity"
+            )
         keys = self.keys()
         if not keys:
-            raise ConfigurationError("there is no key that signs tokens: make one with persistence signing-key new")
+            raise errors.ConfigurationError(
+                "there is no key that signs tokens: make one with persistence signing-key new"
+            )
         now = int(self.clock())
         granted = tuple(name for name in GRANTABLE if name in wanted)
         return sign_token(TokenGrant(now, now + int(seconds), granted), subject, keys)
 
     def operations(self, token: str, subject: TokenSubject, validity: int) -> frozenset[str]:
-        """Return the operations of a token for a document.
-
-        It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. A token
-        from the future is refused, because it would outlive that.
-        """
+        """Return the operations of a token for a document."""
+        # It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. A token
+        # from the future is refused, because it would outlive that.
         grant = verify_token(token, subject, self.keys())
         now = self.clock()
         if not grant.issued <= now < min(grant.expires, grant.issued + validity * 60):
@@ -472,9 +443,11 @@ class Issuing:
     router: Router
     tokens: AccessTokens
 
-    def issue(self, form: Form, document: str, asked: VersionRequest, operations: Iterable[str], seconds: float) -> str:
+    def issue(
+        self, form: Form, document: str, asked: versions.VersionRequest, operations: Iterable[str], seconds: float
+    ) -> str:
         """Return a token for a saved document in the version that it has."""
-        address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        address = DocumentAddress(form, Collection.DATA, document)
         route = self.router.of(form)
         number = versions.number_only(asked, "an access token")
         version = must_live(route.storage.read(address, content=False), address).sidecar.version
@@ -487,7 +460,7 @@ READING = (READ,)
 PURGING = (DELETE,)  # The removal of a revision or attachment without a trace (spec crud 4.9)
 
 
-def permissions_of(version: PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
+def permissions_of(version: versions.PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
     """Return the permissions of a version: from its definition, else from the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None
@@ -497,12 +470,10 @@ def permissions_of(version: PublishedVersion | Definition, configured: FormPrope
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of a decision: a resource of a document, and the definition whose permissions hold for it.
+    """The subject of a decision: a resource of a document, and the definition whose permissions hold for it."""
 
-    ``document`` is the sidecar of the living ``data.xml`` that decides, that of the saved document for a draft that
-    ``is_of_saved``. It is ``None`` where a document is being created.
-    """
-
+    # ``document`` is the sidecar of the living ``data.xml`` that decides, that of the saved document for a draft that
+    # ``is_of_saved``. It is ``None`` where a document is being created.
     address: DocumentAddress
     document: Sidecar | None
     is_of_saved: bool
@@ -521,12 +492,10 @@ def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None,
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Decides about requests for documents, and returns all operations of the user on the document.
+    """Decides about requests for documents, and returns all operations of the user on the document."""
 
-    A user who may save a document may write and discard its draft, no matter who began the draft. A wrong ``token`` is
-    refused even if the user needs none (spec crud 6.6).
-    """
-
+    # A user who may save a document may write and discard its draft, no matter who began the draft. A wrong ``token``
+    # is refused even if the user needs none (spec crud 6.6).
     dialect: Dialect
     tokens: AccessTokens
 
@@ -562,7 +531,7 @@ class Access:
                 reason = f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
             elif missing:
                 reason = f": the request was sent without {' or '.join(map(self.dialect.header, missing))}"
-            raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
+            raise errors.ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
 
 
@@ -578,10 +547,8 @@ class AdministratorAccess(Access):
 
 @contextmanager
 def only_document(route: Route, definition: Definition, user: User) -> Iterator[None]:
-    """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
-
-    The documents count that the user would find (spec crud 4.12).
-    """
+    """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile."""
+    # The documents count that the user would find (spec crud 4.12).
     form, version = definition.form, definition.version
     owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
     with route.data.storage.creating(form):
@@ -590,9 +557,9 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         scope = Scope((version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
         try:
             exists = owners != NOBODY and route.data.index.search(form, scope, Query(size=1)).total > 0
-        except (BusyError, DiskError):  # no PUT depends on an index
+        except (errors.BusyError, errors.DiskError):  # no PUT depends on an index
             names = route.data.storage.documents(form)
-            saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
+            saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name)) for name in names)
             exists = any(
                 sidecar is not None
                 and not sidecar.deleted
@@ -601,11 +568,10 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
                 for sidecar in saved
             )
         if exists:
-            raise ConflictError(f"{form} version {version} has only one document, and it exists already")
+            raise errors.ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
 
 
-def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
-    """Return whether a version of a form is a singleton, by its definition, else by the property."""
+def is_singleton(published: versions.PublishedVersion | None, configured: FormProperties) -> bool:
     own = published.metadata.singleton if published is not None else None
     return configured.is_singleton if own is None else own

@@ -68,13 +68,11 @@ from persistence.storage.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class PublishedForms:
-    """Answers queries; if it ``is_strict``, those in XML with unknown elements or attributes are refused.
+    """Answers queries; if it ``is_strict``, those in XML with unknown elements or attributes are refused."""
 
-    A version that cannot be read is left out. Without ``filters`` every version is listed, because the proxy of a
-    runtime filters, sorts and pages. It takes an empty list for "no permissions are defined" (spec runtime 1), so a
-    damaged version is an error there.
-    """
-
+    # A version that cannot be read is left out. Without ``filters`` every version is listed, because the proxy of a
+    # runtime filters, sorts and pages. It takes an empty list for "no permissions are defined" (spec runtime 1), so a
+    # damaged version is an error there.
     router: Router
     admins: Sequence[Admin]
     is_strict: bool
@@ -88,7 +86,6 @@ class PublishedForms:
         return FormListAnswer(total, page, self._written)
 
     def names(self, app: str | None, user: User) -> set[Form]:
-        """Return the forms that the list shows to a user, or those of one application."""
         listed = self._listed(FormQuery(app=app, latest_only=True), user)
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
@@ -148,7 +145,6 @@ def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -
 
 
 def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed]]:
-    """Return the number of versions that a query finds, and the page of them that it asks for."""
     found = []
     left = LARGEST_LIST
     for one in listed:
@@ -239,17 +235,22 @@ _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 
 @dataclass(frozen=True, slots=True)
 class SearchedVersions:
-    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
+    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``."""
 
-    ``definition`` gives the permissions, ``indexed`` is the one by which the index reads data.
-    """
-
+    # They are ``asked`` for. ``definition`` gives the permissions; by ``indexed`` the index reads data.
     catalog: Catalog
     configured: FormProperties
+    asked: int | Searched
     numbers: tuple[int, ...] | None
     definition: Definition
     indexed: Definition
     is_designer: bool
+
+    def permissions(self, number: int = 0) -> Permissions | None:
+        """Return the permissions of a version, by default those of the definition."""
+        is_own = number in (0, self.definition.version)
+        definition = self.definition if is_own else self.catalog.of(self.definition.form, number)
+        return permissions_of(definition, self.configured)
 
     @property
     def index_paths(self) -> tuple[str, ...] | None:
@@ -288,7 +289,7 @@ def searched_versions(
 
     def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
         definition = catalog.of(form, number)
-        return SearchedVersions(catalog, configured, numbers, definition, definition, is_designer)
+        return SearchedVersions(catalog, configured, asked, numbers, definition, definition, is_designer)
 
     if not is_designer and not configured.has_versions:
         if isinstance(asked, int):
@@ -304,18 +305,13 @@ def searched_versions(
         same = catalog.same_permissions(form)
         return versions(same, same[0]) if same else versions(None, 1)
     numbers = None if asked is Searched.ALL else (latest.version,)
-    return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
+    return SearchedVersions(catalog, configured, asked, numbers, latest, latest, is_designer)
 
 
-def scope_of(
-    searched: SearchedVersions,
-    defined: Permissions | None,
-    drafts: DraftFilter,
-    user: User,
-    any_of: tuple[str, ...] = FINDING,
-) -> Scope:
+def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
     configured, indexed = searched.configured, searched.indexed
+    defined = searched.permissions()  # a damaged definition is an error, and other versions only show nothing
     by_definition = (indexed.version, indexed.fingerprint)
     if not configured.restricts_searches:
         owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
@@ -324,7 +320,7 @@ def scope_of(
     @cache  # each partition of an index asks
     def of_version(version: int) -> OwnerSets:
         try:
-            return readable_owners(_permissions(searched, defined, version), user, any_of)
+            return readable_owners(searched.permissions(version), user, any_of)
         except DamagedError:
             return frozenset({NOBODY})
 
@@ -335,24 +331,14 @@ def scope_of(
     return Scope(searched.numbers, drafts, seen, any_of, by_definition)
 
 
-def operations_on(
-    searched: SearchedVersions, defined: Permissions | None, hits: Iterable[Hit], user: User
-) -> Callable[[Hit], Operations]:
-    """Return the operations of a user on each of the documents that were found."""
+def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     if not searched.configured.restricts_searches:
-        by_owner = on_data_of(defined, user)
+        by_owner = on_data_of(searched.permissions(), user)
         return lambda hit: by_owner(hit.facts.owner)
-    numbers = {hit.facts.version for hit in hits}
-    by_version = {number: on_data_of(_permissions(searched, defined, number), user) for number in numbers}
+    by_version = {
+        number: on_data_of(searched.permissions(number), user) for number in {hit.facts.version for hit in hits}
+    }
     return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
-
-
-def _permissions(searched: SearchedVersions, defined: Permissions | None, number: int) -> Permissions | None:
-    """Return the permissions of a version; ``defined`` are those of the definition."""
-    definition = searched.definition
-    if number in (0, definition.version):
-        return defined
-    return permissions_of(searched.catalog.of(definition.form, number), searched.configured)
 
 
 def _with_leased(query: Query, storage: Storage) -> Query:
@@ -384,22 +370,10 @@ class Searcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A search: the ``version`` of the request, the versions that are ``searched``, and the ``paths`` of controls."""
-
-    version: int | Searched
-    searched: SearchedVersions
-    paths: Collection[str]
-    user: User
-
-
-@dataclass(frozen=True, slots=True)
 class Searching:
-    """Answers searches, with a notice that names requested things that do not exist, if any.
+    """Answers searches, with a notice that names requested things that do not exist, if any."""
 
-    A full disk is ``BusyError``: a search stores nothing, and may be repeated.
-    """
-
+    # A full disk is ``BusyError``: a search stores nothing, and may be repeated.
     router: Router
     dialect: Dialect
     forms: PublishedForms
@@ -407,13 +381,11 @@ class Searching:
     def search(
         self, form: Form, version: int | Searched, sent: SentQuery, searcher: Searcher
     ) -> tuple[SearchAnswer, str | None]:
-        """Return the documents that a query finds, as far as the user may see them."""
         user = searcher.user
         request = read_search_request(sent, user, is_strict=self.dialect.is_strict)
         route = self.router.of(form)
         searched = self._searched(route, version, searcher)
-        defined = permissions_of(searched.definition, searched.configured)
-        scope = scope_of(searched, defined, request.drafts, user, request.any_of)
+        scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         searched.require_ranges(query.controls)
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
@@ -426,15 +398,12 @@ class Searching:
         with _full_disk_is_busy():
             found = replace(_with_leased(query, route.data.storage), paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
-            context = Asked(version, searched, asked, user)
-            notice = self._notice(context, scope.seen, found=hits.total > 0)
-        return SearchAnswer(hits, paths, operations_on(searched, defined, hits.page, user)), notice
+            notice = self._notice(searched, asked, user, scope.seen, found=hits.total > 0)
+        return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def search_all(self, app: str | None, sent: SentQuery, searcher: Searcher) -> tuple[SearchAnswer, str | None]:
-        """Return the documents of all versions of all forms, or of those of an application, that a query finds.
-
-        Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
-        """
+        """Return the documents of all versions of all forms, or of those of an application, that a query finds."""
+        # Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
         request = read_search_request(sent, searcher.user, is_strict=self.dialect.is_strict)
         query, end = request.query, request.query.offset + request.query.size
         by = _TIME_OF.get(query.sort.by)
@@ -453,12 +422,11 @@ class Searching:
             route = self.router.of(form)
             try:
                 searched = self._searched(route, Searched.ALL, searcher)
-                defined = permissions_of(searched.definition, searched.configured)
-                scope = scope_of(searched, defined, request.drafts, searcher.user, request.any_of)
+                scope = scope_of(searched, request.drafts, searcher.user, request.any_of)
                 with _full_disk_is_busy():
                     search = partial(route.data.index.search, form, scope, with_leased(route.data.storage))
                     hits = Hits() if scope.is_empty else search(Budget(until))
-                operations_of[form] = operations_on(searched, defined, hits.page, searcher.user)
+                operations_of[form] = operations_on(searched, hits.page, searcher.user)
             except DamagedError:
                 damaged.append(str(form))
                 continue
@@ -470,27 +438,29 @@ class Searching:
         page = Hits(total, tuple(found[query.offset :]))
         return SearchAnswer(page, (), lambda hit: operations_of[hit.form](hit)), notice
 
-    def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        searched, definition, version = asked.searched, asked.searched.definition, asked.version
-        form, catalog = definition.form, searched.catalog
-        if asked.user.is_nameless and seen.of_version(definition.version):
+    def _notice(
+        self, searched: SearchedVersions, paths: Collection[str], user: User, seen: VisibleOwners, *, found: bool
+    ) -> str | None:
+        definition, version, catalog = searched.definition, searched.asked, searched.catalog
+        form = definition.form
+        if user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self.dialect.header('Username')})"
         if not (found or searched.is_designer):
             with suppress(DamagedError):  # whose documents are not known
                 published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
                 if not published:
                     # The nearest name that may be shown, in the same application if possible.
-                    names = self.forms.names(form.app, asked.user) or self.forms.names(None, asked.user)
+                    names = self.forms.names(form.app, user) or self.forms.names(None, user)
                     near = similar(str(form), sorted({str(each) for each in names} - {str(form)}))
                     return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
                 if isinstance(version, int) and catalog.of(form, version).published is None:
                     return unpublished_version(form, version, published)
-        if not asked.paths:
+        if not paths:
             return None
         indexed = searched.index_paths
         if indexed is None and searched.indexed is not definition:
             return f"no control of {form} is indexed: publish version {definition.version} where its data is"
-        return None if indexed is None else unknown_controls(form, definition.version, indexed, asked.paths)
+        return None if indexed is None else unknown_controls(form, definition.version, indexed, paths)
 
     def _searched(self, route: Route, version: int | Searched, searcher: Searcher) -> SearchedVersions:
         configured = route.properties
@@ -508,11 +478,10 @@ class Searching:
         route = self.router.of(form)
         searched = self._searched(route, version, searcher)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = scope_of(searched, permissions_of(searched.definition, searched.configured), drafts, user)
-        paths = tuple(by for by in asked if isinstance(by, str))
-        context = Asked(version, searched, paths, user)
+        scope = scope_of(searched, drafts, user)
+        notice = partial(self._notice, searched, tuple(by for by in asked if isinstance(by, str)), user, scope.seen)
         if scope.is_empty:
-            return DistinctAnswer(()), self._notice(context, scope.seen, found=False)
+            return DistinctAnswer(()), notice(found=False)
         # Read before the answer begins, so that an error has a status.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -524,8 +493,8 @@ class Searching:
                 else:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
-            notice = self._notice(context, scope.seen, found=any(values.values()))
-        return DistinctAnswer([(by, values[by]) for by in asked]), notice
+            said = notice(found=any(values.values()))
+        return DistinctAnswer([(by, values[by]) for by in asked]), said
 
 
 @contextmanager

@@ -11,34 +11,12 @@ from operator import itemgetter
 
 import nh3
 
+from persistence import limits
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
+from persistence.forms import diffs
 from persistence.forms.controls import DESIGNER_COLUMNS, NO_OUTLINE, Control, Outline, OutlineNode
 from persistence.forms.definition_tree import DefinitionTree, on_definition, text_in
-from persistence.forms.diffs import (
-    Alignment,
-    DataNode,
-    Difference,
-    DiffKind,
-    HeldValue,
-    change_of,
-    path_of,
-    place_of,
-    read_data,
-)
 from persistence.forms.form_data import readable
-from persistence.limits import (
-    ITEMS_SHOWN,
-    LARGEST_SHOWN,
-    LARGEST_XML_SHOWN,
-    LONGEST_HEADING,
-    LONGEST_VALUE,
-    MOST_ALIGNED,
-    MOST_SHOWN,
-    REPEAT_COLUMNS,
-    REPEAT_ROWS,
-    VALUES_SHOWN,
-    XML_LINES_SHOWN,
-)
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.providers.router import Route
 from persistence.services.rules import Read
@@ -56,13 +34,11 @@ _ENDS = ("<br>", "</p>", "</div>", "</li>", "</tr>")  # of lines of rich text, a
 
 @dataclass(frozen=True, slots=True)
 class DisplayedValue:
-    """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more.
+    """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more."""
 
-    That of a boolean, ``Yes`` or ``No``, is not of the form, but of this service: pages translate it.
-    ``raw`` is the value of an item whose label is shown, or the markup of rich text, ``image`` a ``data:`` URI, and
-    ``attachment`` the name of an attachment of the same document.
-    """
-
+    # That of a boolean, ``Yes`` or ``No``, is not of the form, but of this service: pages translate it. ``raw`` is the
+    # value of an item whose label is shown, or the markup of rich text, ``image`` a ``data:`` URI, and ``attachment``
+    # the name of an attachment of the same document.
     text: str = ""
     raw: str = ""
     is_rich_text: bool = False
@@ -98,12 +74,10 @@ class ShownLine:
 
 @dataclass(slots=True)
 class ShownDocument:
-    """The values of a revision and its XML, perhaps cut; ``cause`` says why some are missing.
+    """The values of a revision and its XML, perhaps cut; ``cause`` says why some are missing."""
 
-    ``folded`` are the controls without a value, and those that do not apply. ``title`` has values of indexed controls,
-    and ``file_names`` the names that the attachments have for people.
-    """
-
+    # ``folded`` are the controls without a value, and those that do not apply. ``title`` has values of indexed
+    # controls, and ``file_names`` the names that the attachments have for people.
     title: str = ""
     lines: list[ShownLine] = field(default_factory=list)
     folded: list[ShownLine] = field(default_factory=list)
@@ -117,37 +91,37 @@ class ShownDocument:
 def shown_document(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownDocument:
     """Return the values of a revision, whose open content is closed."""
     with read.found.opened as file, disk_errors(f"reading {address}"):
-        data = file.read(LARGEST_SHOWN + 1)
+        data = file.read(limits.LARGEST_SHOWN + 1)
     shown = _shown(address, data, outline, language)
-    lines = islice(indented(decoded(data[:LARGEST_XML_SHOWN])), XML_LINES_SHOWN + 1)
-    shown.xml = [cut(line, LONGEST_VALUE) for line in lines]
-    shown.is_xml_cut = len(data) > LARGEST_XML_SHOWN or len(shown.xml) > XML_LINES_SHOWN
+    lines = islice(indented(decoded(data[: limits.LARGEST_XML_SHOWN])), limits.XML_LINES_SHOWN + 1)
+    shown.xml = [cut(line, limits.LONGEST_VALUE) for line in lines]
+    shown.is_xml_cut = len(data) > limits.LARGEST_XML_SHOWN or len(shown.xml) > limits.XML_LINES_SHOWN
     return shown
 
 
 def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownDocument:
-    if len(data) > LARGEST_SHOWN:
-        return ShownDocument(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
+    if len(data) > limits.LARGEST_SHOWN:
+        return ShownDocument(cause=f"The data has more than {limits.LARGEST_SHOWN >> 20} MiB: download it to read it.")
     if not outline.root.inside and (metadata := on_definition(data, _metadata_lines)):
         return ShownDocument(metadata[0].values[0].text, metadata)
     if not outline.root.inside:
         cause = "The definition of this version is not known here, or has no controls: see the XML."
         return ShownDocument(cause=cause)
     try:
-        tree = read_data([data], outline)
+        tree = diffs.read_data([data], outline)
     except (MalformedXmlError, BadRequestError) as error:
         return ShownDocument(cause=f"The data cannot be read: {error}")
     if tree is None:
         return ShownDocument(cause="The data has too many elements to be shown: see the XML.")
     reader = _Reader(address, language)
-    lines = list(islice(reader.lines(tree, outline.root, 0), VALUES_SHOWN + 1))
+    lines = list(islice(reader.lines(tree, outline.root, 0), limits.VALUES_SHOWN + 1))
     headings = [text for _, text in sorted(reader.headings, key=itemgetter(0))[:_HEADED]]
     shown = ShownDocument(" · ".join(headings), file_names=reader.file_names)
-    if len(lines) > VALUES_SHOWN or reader.left <= 0:
-        count = min(len(lines), VALUES_SHOWN)
+    if len(lines) > limits.VALUES_SHOWN or reader.left <= 0:
+        count = min(len(lines), limits.VALUES_SHOWN)
         shown.cause = f"Only the first {count} lines are shown: download the XML for the rest."
-    shown.lines = list(_headed(lines[:VALUES_SHOWN], is_folded=False))
-    shown.folded = list(_headed(lines[:VALUES_SHOWN], is_folded=True))
+    shown.lines = list(_headed(lines[: limits.VALUES_SHOWN], is_folded=False))
+    shown.folded = list(_headed(lines[: limits.VALUES_SHOWN], is_folded=True))
     return shown
 
 
@@ -156,7 +130,7 @@ def _metadata_lines(definition: DefinitionTree) -> list[ShownLine]:
     found = {} if definition.metadata is None else {each.tag: text_in(each) for each in definition.metadata}
     named = ((label, found.get(name)) for name, label in DESIGNER_COLUMNS.items())
     return [
-        ShownLine(0, label, label, is_control=True, values=(DisplayedValue(cut(text, LONGEST_VALUE)),))
+        ShownLine(0, label, label, is_control=True, values=(DisplayedValue(cut(text, limits.LONGEST_VALUE)),))
         for label, text in named
         if text
     ]
@@ -181,12 +155,12 @@ class _Reader:
 
     def __init__(self, address: DocumentAddress, language: str | None) -> None:
         self.address, self.language = address, language
-        self.left = MOST_SHOWN
+        self.left = limits.MOST_SHOWN
         self.headings: list[tuple[bool, str]] = []  # values of indexed controls, with false for those that name a thing
         self.file_names: dict[str, str] = {}
 
     def lines(
-        self, node: DataNode, outline: OutlineNode, depth: int, *, is_relevant: bool = True
+        self, node: diffs.DataNode, outline: OutlineNode, depth: int, *, is_relevant: bool = True
     ) -> Iterator[ShownLine]:
         self.left -= len(outline.inside)
         known_here = ((known, node.at(element)) for element, known in outline.inside.items() if element in node.inside)
@@ -205,7 +179,7 @@ class _Reader:
                         values = self._values(inner, known)
                         if known.is_indexed and values and values[0].text:
                             is_name = not (known.choices or known.type in _NUMBERS or known.type in _MOMENTS)
-                            self.headings.append((not is_name, cut(values[0].text, LONGEST_HEADING)))
+                            self.headings.append((not is_name, cut(values[0].text, limits.LONGEST_HEADING)))
                         line = ShownLine(depth, label or known.name, known.name, is_relevant=applies, values=values)
                         yield replace(line, is_control=True)
                 elif known.is_iteration:
@@ -217,11 +191,11 @@ class _Reader:
                 yield from self.lines(inner, known, deeper, is_relevant=applies)
 
     def _table(
-        self, line: ShownLine, found: Sequence[DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
+        self, line: ShownLine, found: Sequence[diffs.DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
     ) -> ShownLine:
         """Return the iterations of a repeat as a table, of the columns in which there are values."""
         rows = list[list[tuple[DisplayedValue, ...]]]()
-        for row in takewhile(lambda _: self.left > 0, found[:REPEAT_ROWS]):
+        for row in takewhile(lambda _: self.left > 0, found[: limits.REPEAT_ROWS]):
             rows.append([self._values_at(row, path, known) for path, known in columns])
         filled = [at for at in range(len(columns)) if any(row[at] for row in rows)]
         labels = [known.name if known.label is None else known.label.text(self.language) for _, known in columns]
@@ -232,7 +206,7 @@ class _Reader:
             rows_left_out=len(found) - len(rows),
         )
 
-    def _values_at(self, node: DataNode, path: Sequence[str], known: OutlineNode) -> tuple[DisplayedValue, ...]:
+    def _values_at(self, node: diffs.DataNode, path: Sequence[str], known: OutlineNode) -> tuple[DisplayedValue, ...]:
         for step in path:
             inner = node.at(step)
             if not inner:
@@ -240,7 +214,7 @@ class _Reader:
             node = inner[0]
         return self._values(node, known)
 
-    def _values(self, node: DataNode, known: OutlineNode) -> tuple[DisplayedValue, ...]:
+    def _values(self, node: diffs.DataNode, known: OutlineNode) -> tuple[DisplayedValue, ...]:
         held = (each for each in (node.value, *node.items) if not each.is_empty)
         found = [value for each in held for value in shown_values(each, known, self.address, self.language)]
         self.left -= sum(each.cost for each in found)
@@ -260,16 +234,18 @@ def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]
             return []
         else:
             found += (((name, *path), known) for path, known in within)
-    return found if len(found) <= REPEAT_COLUMNS else []
+    return found if len(found) <= limits.REPEAT_COLUMNS else []
 
 
 def shown_values(
-    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None, longest: int = LONGEST_VALUE
+    held: diffs.HeldValue,
+    known: OutlineNode,
+    address: DocumentAddress,
+    language: str | None,
+    longest: int = limits.LONGEST_VALUE,
 ) -> list[DisplayedValue]:
-    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several.
-
-    Each of at most ``ITEMS_SHOWN`` items has its label; with more, the value stands as it is.
-    """
+    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several."""
+    # Each of at most ``ITEMS_SHOWN`` items has its label; with more, the value stands as it is.
     text = held.text
     if held.is_encrypted:
         return [DisplayedValue(is_encrypted=True)]
@@ -282,7 +258,7 @@ def shown_values(
         return [DisplayedValue(image=text)]
     if known.is_rich_text:
         return [DisplayedValue(plain_text(text, longest), cut(text, longest), is_rich_text=True)]
-    items = text.split(None, ITEMS_SHOWN)
+    items = text.split(None, limits.ITEMS_SHOWN)
     if text in known.choices:
         items = [text]
     if items and all(each in known.choices for each in items):
@@ -295,7 +271,7 @@ def shown_values(
     return [DisplayedValue(cut(text.replace("T", " ", 1) if known.type == "dateTime" else text, longest))]
 
 
-def plain_text(text: str, longest: int = LONGEST_VALUE) -> str:
+def plain_text(text: str, longest: int = limits.LONGEST_VALUE) -> str:
     """Return the text of rich text, a line for each paragraph."""
     lines = nh3.clean(cut(text, longest), tags={"br", "p", "div", "li", "tr"})
     for end in _ENDS:
@@ -304,7 +280,6 @@ def plain_text(text: str, longest: int = LONGEST_VALUE) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text with at most so many characters, and a sign where there are more."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -314,12 +289,10 @@ Pieces = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """A difference between two revisions: the older and the newer value, or a ``remark`` in their place.
+    """A difference between two revisions: the older and the newer value, or a ``remark`` in their place."""
 
-    Texts that both have are in ``pieces``, compared word by word. An added or removed row of a repeat has its ``row``
-    of values by their labels in place of a value.
-    """
-
+    # Texts that both have are in ``pieces``, compared word by word. An added or removed row of a repeat has its ``row``
+    # of values by their labels in place of a value.
     label: str
     place: str
     older: DisplayedValue | None = None
@@ -336,19 +309,20 @@ class ShownChange:
         return _VALUE_COSTS + sum(each.cost for each in held if each is not None)
 
 
-def shown_changes(found: Iterable[Difference], address: DocumentAddress, language: str | None) -> Iterator[ShownChange]:
-    """Yield differences as a person reads them."""
-    alignment = Alignment(MOST_ALIGNED)
+def shown_changes(
+    found: Iterable[diffs.Difference], address: DocumentAddress, language: str | None
+) -> Iterator[ShownChange]:
+    alignment = diffs.Alignment(limits.MOST_ALIGNED)
     for (added, removed), group in groupby(found, key=lambda each: (each.added_in, each.removed_in)):
         if added or removed:
             row = tuple(_row(group, address, language))
-            yield ShownChange("", path_of(added or removed), row=row, is_added=bool(added))
+            yield ShownChange("", diffs.path_of(added or removed), row=row, is_added=bool(added))
             continue
         for each in group:
             label = "" if each.node is None or each.node.label is None else each.node.label.text(language)
-            place = place_of(each)
-            if each.node is None or each.kind is not DiffKind.VALUE_CHANGED:
-                yield ShownChange(label, place, remark=change_of(each, LONGEST_VALUE))
+            place = diffs.place_of(each)
+            if each.node is None or each.kind is not diffs.DiffKind.VALUE_CHANGED:
+                yield ShownChange(label, place, remark=diffs.change_of(each, limits.LONGEST_VALUE))
                 continue
             older, newer = (_joined(held, each.node, address, language) for held in (each.older, each.newer))
             pieces, remark = None, ""
@@ -360,16 +334,16 @@ def shown_changes(found: Iterable[Difference], address: DocumentAddress, languag
 
 
 def _row(
-    group: Iterable[Difference], address: DocumentAddress, language: str | None
+    group: Iterable[diffs.Difference], address: DocumentAddress, language: str | None
 ) -> Iterator[tuple[str, DisplayedValue]]:
     for each in group:
         value = _joined(each.newer if each.added_in else each.older, each.node or OutlineNode(), address, language)
-        if each.kind is DiffKind.VALUE_CHANGED and each.node is not None and value is not None:
+        if each.kind is diffs.DiffKind.VALUE_CHANGED and each.node is not None and value is not None:
             yield each.node.name if each.node.label is None else each.node.label.text(language), value
 
 
 def _joined(
-    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
+    held: diffs.HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
 ) -> DisplayedValue | None:
     if held.is_empty:
         return None
@@ -377,10 +351,10 @@ def _joined(
     if len(values) == 1:
         return values[0]
     text, raw = "\n".join(each.text for each in values), " ".join(each.raw for each in values)
-    return DisplayedValue(cut(text, LONGEST_VALUE), cut(raw, LONGEST_VALUE))
+    return DisplayedValue(cut(text, limits.LONGEST_VALUE), cut(raw, limits.LONGEST_VALUE))
 
 
-def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:
+def _compared(older: str, newer: str, alignment: diffs.Alignment) -> tuple[Pieces, Pieces]:
     # Runs of letters and digits, and those of other characters between them.
     before, after = (["".join(run) for _, run in groupby(text, str.isalnum)] for text in (older, newer))
     left, right = list[tuple[str, bool]](), list[tuple[str, bool]]()
@@ -398,12 +372,10 @@ def _merged(words: Iterable[tuple[str, bool]]) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionLine:
-    """A section, grid, repeat or control of a definition at a ``depth``.
+    """A section, grid, repeat or control of a definition at a ``depth``."""
 
-    ``kind`` is a word such as ``input`` or ``repeat``; ``path`` that of a control in searches, and otherwise of its
-    element in the data.
-    """
-
+    # ``kind`` is a word such as ``input`` or ``repeat``; ``path`` that of a control in searches, and otherwise of its
+    # element in the data.
     depth: int
     label: str
     name: str
@@ -429,9 +401,9 @@ def shown_definition(route: Route, version: int, language: str | None) -> ShownD
         controls = {each.path(data_format): each for each in definition.controls or ()}
     except (BadRequestError, DamagedError) as error:
         return ShownDefinition(cause=f"The definition cannot be read: {error}")
-    lines = list(islice(_definition_lines(outline.root, controls, language, (), 0), VALUES_SHOWN + 1))
-    cause = f"Only the first {VALUES_SHOWN} lines are shown." if len(lines) > VALUES_SHOWN else ""
-    return ShownDefinition(lines[:VALUES_SHOWN], outline.languages, cause)
+    lines = list(islice(_definition_lines(outline.root, controls, language, (), 0), limits.VALUES_SHOWN + 1))
+    cause = f"Only the first {limits.VALUES_SHOWN} lines are shown." if len(lines) > limits.VALUES_SHOWN else ""
+    return ShownDefinition(lines[: limits.VALUES_SHOWN], outline.languages, cause)
 
 
 def _definition_lines(

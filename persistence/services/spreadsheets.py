@@ -111,7 +111,6 @@ class SpreadsheetWriter:
             self._define(inner, sheet, repeat, here)
 
     def add(self, address: DocumentAddress, facts: DocumentFacts, outline: Outline, data: DataNode) -> None:
-        """Write a document: its row, and those of its repeats."""
         row = self._next(self._main)
         if row is None:
             return

@@ -1,6 +1,7 @@
-"""Units of a transfer, their commits under the lock, their flat views, and their outcomes, as imports and moves count.
+"""Commits of a transfer under the lock, flat views, and outcomes, as imports and moves count.
 
-A transfer receives the revisions of a unit aside and compares them with their digests. Then it stores them in batches
+A unit is a document with its draft, or a version of a definition, by its saved ``data.xml`` or its ``form.xhtml``. A
+transfer receives the revisions of a unit aside and compares them with their digests. Then it stores them in batches
 under the lock of the unit, in the order of their times: so a reader sees the unit as it was at some time, and what was
 interrupted goes on when it is called again.
 """
@@ -11,55 +12,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from persistence.errors import PersistenceError
 from persistence.index.protocol import ReportTables
 from persistence.limits import MOST_AT_ONCE
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.storage.commit import Upload
 from persistence.storage.storage import Readable, Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
-@dataclass(frozen=True, slots=True)
-class TransferUnit:
-    """A document with its draft, or a version of a definition, by its saved ``data.xml`` or its ``form.xhtml``."""
-
-    main: Address
-
-    @classmethod
-    def of(cls, address: Address) -> TransferUnit:
-        main = address.main
-        return cls(main if isinstance(main, DefinitionAddress) else main.moved(Collection.DATA))
-
-    @property
-    def is_definition(self) -> bool:
-        return isinstance(self.main, DefinitionAddress)
-
-    @property
-    def name(self) -> str:
-        if isinstance(self.main, DefinitionAddress):
-            return f"{self.main.form}/form/{self.main.version}"
-        return f"{self.main.form}/{self.main.collection.value}/{self.main.document}"
-
-
 def mains_of(storage: Readable, form: Form) -> Iterator[Address]:
-    """Yield the main resources of a form: of its versions, its documents and its drafts."""
     for version in storage.versions(form):
-        yield DefinitionAddress(form, version, FORM_XHTML)
+        yield DefinitionAddress(form, version)
     for collection in Collection:
         for document in storage.documents(form, collection):
-            yield DocumentAddress(form, collection, document, DATA_XML)
+            yield DocumentAddress(form, collection, document)
 
 
 _T = TypeVar("_T")
@@ -85,11 +55,9 @@ def store_next(  # noqa: PLR0913 - each is another part of a commit
     described: Sidecar | Callable[[StoredRevision | None], Sidecar],
     changed: PersistenceError,
 ) -> Sidecar:
-    """Store an upload as the next revision of a file, or without one a tombstone.
-
-    ``known`` has the content ids of the current revisions of files, as the plan has seen them: where another one is
-    there, ``changed`` is raised. ``described`` is the sidecar, or returns it over the current revision.
-    """
+    """Store an upload as the next revision of a file, or without one a tombstone."""
+    # ``known`` has the content ids of the current revisions of files, as the plan has seen them: where another one is
+    # there, ``changed`` is raised. ``described`` is the sidecar, or returns it over the current revision.
     over = writer.current(address)
     if (None if over is None else over.sidecar.id) != known.get(address):
         raise changed
@@ -127,12 +95,10 @@ class TransferResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes.
+    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes."""
 
-    An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
-    already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
-    """
-
+    # An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
+    # already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
     name: str
     result: TransferResult
     is_definition: bool = False
@@ -154,24 +120,10 @@ class TransferReport:
 
     counts: Counter[tuple[bool, TransferResult]] = field(default_factory=Counter)
     revisions: int = 0
-    results: ClassVar[tuple[TransferResult, ...]] = ()
-    """The results to report, also where there are none."""
 
     def add(self, outcome: TransferOutcome) -> None:
         self.counts[outcome.is_definition, outcome.result] += 1
-        self.revisions += outcome.placed
 
     @property
     def refused(self) -> int:
         return sum(self.counts[is_definition, TransferResult.REFUSED] for is_definition in KINDS)
-
-    def by_kind(self) -> dict[str, dict[str, int]]:
-        return {
-            kind: {each.value: self.counts[is_definition, each] for each in self.results}
-            for is_definition, kind in KINDS.items()
-        }
-
-    def named(self, is_definition: bool, *results: TransferResult) -> str:  # noqa: FBT001 - the key of the counts
-        """Return the results that are not zero, for people, each after a comma."""
-        found = ((self.counts[is_definition, each], each.value) for each in results)
-        return "".join(f", {count} {value}" for count, value in found if count)

@@ -12,44 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO
 
-from persistence.closable import taking
+from persistence import errors, limits
+from persistence.closable import closed_after_error, taking
 from persistence.crypto import PlainFile
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    DamagedError,
-    DeletedError,
-    MalformedXmlError,
-    NotFoundError,
-    PersistenceError,
-    PreconditionError,
-    disk_errors,
-)
 from persistence.forms.controls import NO_OUTLINE, Outline, read_outline
 from persistence.forms.encryption import LeafEditor, OpenElement, as_content
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
 from persistence.forms.json_data import as_json, structure_as_json, written_over
 from persistence.forms.messages import element, text
 from persistence.forms.migration import migrate
-from persistence.limits import (
-    CHUNK,
-    LARGEST_TREE,
-    LONGEST_NAME,
-    LONGEST_PATH,
-    MOST_PARSED,
-    MOST_QUERY_ELEMENTS,
-    PARSING_PATIENCE,
-    SMALL,
-)
-from persistence.model.addresses import (
-    DATA_XML,
-    Collection,
-    DocumentAddress,
-    Form,
-    document_holder_path,
-    parse_holder_path,
-)
+from persistence.model.addresses import Collection, DocumentAddress, Form, document_holder_path, parse_holder_path
 from persistence.model.permissions import User
 from persistence.model.texts import require_plain
 from persistence.model.versions import DATA_FORMATS, Tags, VersionRequest
@@ -85,17 +58,17 @@ class TransformedContent:
         self.file.close()
 
 
-_turns = threading.BoundedSemaphore(MOST_PARSED)
+_turns = threading.BoundedSemaphore(limits.MOST_PARSED)
 
 
 @contextmanager
 def parsing(size: int) -> Iterator[None]:
     """Wait for a turn to parse a stored document, for a block; a small one needs none."""
-    if size <= SMALL:
+    if size <= limits.SMALL:
         yield
     else:
-        refusal = BusyError(f"{MOST_PARSED} other large documents are being read: try again")
-        with taking(_turns, refusal, timeout=PARSING_PATIENCE):
+        refusal = errors.BusyError(f"{limits.MOST_PARSED} other large documents are being read: try again")
+        with taking(_turns, refusal, timeout=limits.PARSING_PATIENCE):
             yield
 
 
@@ -104,34 +77,28 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
     if not address.is_main or dialect.is_designer(address.form):
         return False
     if word == "empty":
-        raise BadRequestError("nonrelevant=empty is not supported; use remove or keep")
+        raise errors.BadRequestError("nonrelevant=empty is not supported; use remove or keep")
     return word == "remove"
 
 
 def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
-    """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2).
-
-    Values are decrypted first: they are bound to their places among all others. The content is closed by the result.
-    """
+    """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2)."""
+    # Values are decrypted first: they are bound to their places among all others. The content is closed by the result.
     file, size = read.found.opened, read.found.size
-    try:
-        with parsing(size), disk_errors("reading form data"):
-            content = TransformedContent(file, size, lambda: from_start(file))
-            decryption = read.decryption
-            if decryption is not None and size <= _AT_ONCE:
-                data = b"".join(decryption(content.pieces()))
-                content = TransformedContent(file, len(data), lambda: iter((data,)))
-            elif decryption is not None:
-                size = sum(map(len, decryption(content.pieces())))
-                content = TransformedContent(file, size, lambda: decryption(from_start(file)))
-            if not only_relevant:
-                return content
-            edges = nonrelevant_edges(content.pieces())
-            kept = content.size - sum(edges[1::2]) + sum(edges[::2])
-            return TransformedContent(file, kept, lambda: _outside(content.pieces(), edges))
-    except Exception:
-        file.close()
-        raise
+    with closed_after_error(file), parsing(size), errors.disk_errors("reading form data"):
+        content = TransformedContent(file, size, lambda: from_start(file))
+        decryption = read.decryption
+        if decryption is not None and size <= _AT_ONCE:
+            data = b"".join(decryption(content.pieces()))
+            content = TransformedContent(file, len(data), lambda: iter((data,)))
+        elif decryption is not None:
+            size = sum(map(len, decryption(content.pieces())))
+            content = TransformedContent(file, size, lambda: decryption(from_start(file)))
+        if not only_relevant:
+            return content
+        edges = nonrelevant_edges(content.pieces())
+        kept = content.size - sum(edges[1::2]) + sum(edges[::2])
+        return TransformedContent(file, kept, lambda: _outside(content.pieces(), edges))
 
 
 def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
@@ -148,7 +115,7 @@ def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
 
 def from_start(file: BinaryIO | PlainFile) -> Iterator[bytes]:
     file.seek(0)
-    yield from iter(partial(file.read, CHUNK), b"")
+    yield from iter(partial(file.read, limits.CHUNK), b"")
 
 
 def migration_target(word: str | None) -> str | None:
@@ -156,14 +123,16 @@ def migration_target(word: str | None) -> str | None:
     if not word:
         return None
     if word not in DATA_FORMATS:
-        raise BadRequestError(f"form-definition-format-version must be one of {', '.join(DATA_FORMATS)}, not {word!r}")
+        raise errors.BadRequestError(
+            f"form-definition-format-version must be one of {', '.join(DATA_FORMATS)}, not {word!r}"
+        )
     return word
 
 
 def migrated(read: Read, target: str) -> bytes:
     """Return the definition of an open content, which is closed, in another data format (spec forms 1)."""
-    with read.found.opened as file, disk_errors(f"reading {read.address}"):
-        data = file.read(LARGEST_TREE + 1)
+    with read.found.opened as file, errors.disk_errors(f"reading {read.address}"):
+        data = file.read(limits.LARGEST_TREE + 1)
     with parsing(len(data)):
         return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))
 
@@ -176,14 +145,14 @@ class Attachments:
 
     def of_document(self, form: Form, document: str, user: User) -> bytes:
         """Return the XML of the list of a document's own attachments that its data names in controls of its version."""
-        address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        address = DocumentAddress(form, Collection.DATA, document)
         read = self.documents.read(address, Get(user=user))
         holders = holders_in(address, read.found.opened, read.found.size)
         version = read.found.sidecar.version
         route = self.documents.router.of(form)
         controls = route.catalog.of(form, version).controls
         if controls is None:
-            raise NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
+            raise errors.NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
         names = {control.path(route.properties.data_format): control.name for control in controls}
         named = list[tuple[str, AttachmentHolder]]()
         for holder in holders:
@@ -197,10 +166,10 @@ def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[Atta
     """Return the holders of a document's own attachments in its open ``data.xml``, which is closed."""
     reader = HolderReader(lambda held: held.is_of(address))
     try:
-        with file, parsing(size), reader, disk_errors(f"reading {address}"):
-            return reader.read(iter(partial(file.read, CHUNK), b"")).holders
-    except MalformedXmlError as error:
-        raise DamagedError(f"{address} cannot be read: {error}") from error
+        with file, parsing(size), reader, errors.disk_errors(f"reading {address}"):
+            return reader.read(iter(partial(file.read, limits.CHUNK), b"")).holders
+    except errors.MalformedXmlError as error:
+        raise errors.DamagedError(f"{address} cannot be read: {error}") from error
 
 
 _ID = "document-id"
@@ -213,17 +182,15 @@ class Duplicating:
     documents: Documents
 
     def duplicate(self, form: Form, body: Iterable[bytes], user: User) -> tuple[str, bytes]:
-        """Return the id of the new document, and the answer in XML.
-
-        ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
-        attachments are encrypted anew; missing attachments stay missing.
-        """
+        """Return the id of the new document, and the answer in XML."""
+        # ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
+        # attachments are encrypted anew; missing attachments stay missing.
         with _IdReader() as reader:
             reader.read(body)
         found = reader.text.strip()
-        if reader.root != _ID or not found or len(found) > LONGEST_NAME:
-            raise BadRequestError(f"the body must be <{_ID}> with the id of the document to duplicate")
-        source = DocumentAddress(form, Collection.DATA, found, DATA_XML)
+        if reader.root != _ID or not found or len(found) > limits.LONGEST_NAME:
+            raise errors.BadRequestError(f"the body must be <{_ID}> with the id of the document to duplicate")
+        source = DocumentAddress(form, Collection.DATA, found)
         require_plain(source.document)
         new = replace(source, document=secrets.token_hex(20))  # as the runtime's own ids
         read = self.documents.read(source, Get(user=user))
@@ -232,7 +199,7 @@ class Duplicating:
                 self._copy(source, new, read, content, user)
         except Exception:
             storage = self.documents.router.of(new.form).storage
-            with suppress(PersistenceError, OSError), storage.writing(new) as writer:
+            with suppress(errors.PersistenceError, OSError), storage.writing(new) as writer:
                 writer.discard_document(new.form, new.document)
             raise
         return new.document, element(_ID, content=text(new.document)).encode()
@@ -241,12 +208,12 @@ class Duplicating:
         self, source: DocumentAddress, new: DocumentAddress, read: Read, content: TransformedContent, user: User
     ) -> None:
         reader = HolderReader(lambda held: held.is_of(source))
-        with parsing(content.size), reader, disk_errors(f"reading {source}"):
+        with parsing(content.size), reader, errors.disk_errors(f"reading {source}"):
             holders = {each.held.name: each for each in reader.read(content.pieces()).holders}
         sidecar = read.found.sidecar
         version = VersionRequest(number=sidecar.version)
         for name, holder in holders.items():
-            with suppress(NotFoundError, DeletedError):
+            with suppress(errors.NotFoundError, errors.DeletedError):
                 found = self.documents.read(source.moved(Collection.DATA, name), Get(user=user, decrypt=True))
                 kind, own = found.found.sidecar.content_type, "/".join(holder.path)
                 put = Put(version, user=user, content_type=kind, holder=own)
@@ -267,7 +234,7 @@ class _HolderMover(LeafEditor):
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         del attributes, is_wanted
-        return LONGEST_PATH
+        return limits.LONGEST_PATH
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         held = parse_holder_path(text)
@@ -280,7 +247,7 @@ class _HolderMover(LeafEditor):
 
 
 class _IdReader(Streaming):
-    most_elements = MOST_QUERY_ELEMENTS
+    most_elements = limits.MOST_QUERY_ELEMENTS
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +259,7 @@ class _IdReader(Streaming):
         self.root = self.root or name
 
     def _characters(self, data: str) -> None:
-        if len(self.text) <= LONGEST_NAME:
+        if len(self.text) <= limits.LONGEST_NAME:
             self.text += data
 
 
@@ -311,23 +278,21 @@ class JsonDocuments:
         if isinstance(read.address, DocumentAddress):
             outline = self._outline(form, version) or NO_OUTLINE
             return as_json(_plain(read, only_relevant=only_relevant), outline)
-        with read.found.opened as file, disk_errors(f"reading {read.address}"):
-            stored = file.read(LARGEST_TREE + 1)
+        with read.found.opened as file, errors.disk_errors(f"reading {read.address}"):
+            stored = file.read(limits.LARGEST_TREE + 1)
         return structure_as_json(read_outline(stored, self.documents.router.of(form).properties.data_format))
 
     def write(self, address: DocumentAddress, put: Put, body: Iterable[bytes]) -> Written:
-        """Store the values of a body over what is stored, or as new data.
-
-        Only what was read is replaced: where somebody saves meanwhile, the values are written over that instead, unless
-        the request has a precondition that this breaks.
-        """
+        """Store the values of a body over what is stored, or as new data."""
+        # Only what was read is replaced: where somebody saves meanwhile, the values are written over that instead,
+        # unless the request has a precondition that this breaks.
         sent, route = b"".join(body), self.documents.router.of(address.form)
         put = replace(put, content_type=None, client_hash=None)
         for _ in range(_ATTEMPTS):
             decision = self.documents.decided_early(route, address, put)
             outline = self._outline(address.form, decision.definition.version)
             if outline is None:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"version {decision.definition.version} of {address.form} is not published: without it, its data is"
                     " stored as XML only"
                 )
@@ -341,15 +306,15 @@ class JsonDocuments:
             data = written_over(stored, outline, sent)
             try:
                 return self.documents.write(address, replace(put, precondition=expected), [data])
-            except PreconditionError:  # somebody has saved: the precondition of the request is looked at again
+            except errors.PreconditionError:  # somebody has saved: the precondition of the request is looked at again
                 continue
-        raise BusyError(f"{address} is being saved too often by others: try again")
+        raise errors.BusyError(f"{address} is being saved too often by others: try again")
 
     def _outline(self, form: Form, version: int) -> Outline | None:
         route = self.documents.router.of(form)
         try:
             return route.catalog.of(form, version).outline(route.properties.data_format)
-        except DamagedError:
+        except errors.DamagedError:
             return None
 
 

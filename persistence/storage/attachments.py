@@ -25,7 +25,7 @@ from typing import Self, TypeGuard
 
 from persistence.closable import closed_after_error
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.sidecar import ListedRevision, Sidecar, described, fresh_id, recorded, stamp
 from persistence.model.texts import Instant
 from persistence.storage import commit, files, owner, root, stored_revision
@@ -381,7 +381,7 @@ class _SplitWriter(Writing):
         return self._changes.removing(address, over.sidecar)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        draft = DocumentAddress(form, Collection.DRAFT, document)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         records = list[tuple[DocumentAddress, Sidecar]]()
         for name in self._main.names(draft):
@@ -409,7 +409,7 @@ class _SplitWriter(Writing):
             self._writer.remove_current(address, over=over)
 
     def discard_document(self, form: Form, document: str) -> None:
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        main = DocumentAddress(form, Collection.DATA, document)
         with ExitStack() as dropped:
             for name in self._main.names(main):
                 address = main.moved(Collection.DATA, name)
@@ -428,7 +428,7 @@ class RevisionRewriter:
     """Reads and rewrites revisions of one storage; without an ``instant`` the current one."""
 
     def __init__(self, store: Storage, bodies_of: BodiesOf) -> None:
-        self._store = store
+        self.store = store
         self._bodies_of = bodies_of
 
     def record(self, address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
@@ -455,7 +455,7 @@ class RevisionRewriter:
         return None if body is None else replace(body, sidecar=record)
 
     def upload(self, address: DocumentAddress, over: Sidecar) -> Upload:
-        return self._store.upload(address) if over.body is None else self.upload_apart(address)
+        return self.store.upload(address) if over.body is None else self.upload_apart(address)
 
     def upload_apart(self, address: DocumentAddress) -> Upload:
         """Begin to receive a body where the attachments of the form are kept."""
@@ -468,20 +468,20 @@ class RevisionRewriter:
     ) -> bool:
         if over.body is not None:
             return self.place_apart(address, instant, over, rewritten, upload)
-        with self._store.writing(address) as writer:
+        with self.store.writing(address) as writer:
             return writer.rewrite(address, instant, over, rewritten, upload)
 
     def place_apart(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
         """Give a revision a body where those of the form are kept; its record takes the place of a content here."""
-        with self._bodies(address).changing() as changes, self._store.writing(address) as writer:
+        with self._bodies(address).changing() as changes, self.store.writing(address) as writer:
             if not self._is_stored(address, instant, over):
                 return False
             record = recorded(rewritten)
             with (
                 changes.replacing(address, instant, described(over), rewritten, upload),
-                self._store.upload(address) as nothing,
+                self.store.upload(address) as nothing,
             ):
                 if not writer.rewrite(address, instant, over, record, nothing):
                     raise BusyError(f"{address} was written meanwhile")
@@ -492,8 +492,8 @@ class RevisionRewriter:
         bodies = self._bodies_of(main.form)
         with disk_errors("listing", main):
             is_unfinished = bodies is not None and bodies.has_unfinished(main)
-        if is_unfinished or self._store.has_unfinished(main):
-            with self._store.writing(main) as writer:
+        if is_unfinished or self.store.has_unfinished(main):
+            with self.store.writing(main) as writer:
                 writer.finish(main)
                 if bodies is not None:
                     bodies.finish(main, self.record)
@@ -510,8 +510,8 @@ class RevisionRewriter:
 
     def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> StoredRevision | None:
         if instant is None:
-            return self._store.read(address, content=content)
-        return self._store.read_older(address, instant, content=content)
+            return self.store.read(address, content=content)
+        return self.store.read_older(address, instant, content=content)
 
 
 def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:

@@ -14,15 +14,7 @@ from typing import BinaryIO
 from persistence.bounded_cache import BoundedCache
 from persistence.errors import DamagedError, as_disk_error, disk_errors
 from persistence.limits import HISTORIES_KEPT, HISTORIES_KEPT_BYTES
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, is_in_calendar
 from persistence.storage import files, layout, root, stored_revision
@@ -200,9 +192,9 @@ class StoreReader:
 
     def marks(self, form: Form) -> Iterator[StateMark]:
         for version in self.versions(form):
-            yield self._mark(DefinitionAddress(form, version, FORM_XHTML))
+            yield self._mark(DefinitionAddress(form, version))
         for document in self.documents_and_drafts(form):
-            yield self._mark(DocumentAddress(form, Collection.DATA, document, DATA_XML))
+            yield self._mark(DocumentAddress(form, Collection.DATA, document))
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
         for name in self.names(main):

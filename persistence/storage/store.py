@@ -20,7 +20,7 @@ import msgspec
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_error, disk_errors
-from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, fresh_id
 from persistence.model.texts import Instant, next_after
 from persistence.storage import commit, files, layout, root, stored_revision
@@ -151,7 +151,7 @@ class Writer(Writing):
             files.remove_if_empty(directory)
 
     def discard_document(self, form: Form, document: str) -> None:
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        main = DocumentAddress(form, Collection.DATA, document)
         self.require_removable(main)
         paths = self._layout.paths(main)
         committed = self._committed.pop(main, None)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from persistence import limits
 from persistence.crypto import EncryptionKeys
 from persistence.errors import BusyError
 from persistence.limits import (
@@ -23,7 +24,6 @@ from persistence.limits import (
     MOST_TOKENS,
     SMALL,
 )
-from persistence.services import transforms
 from persistence.services.transforms import parsing
 from tests.encrypted_form import DEFINITION, UNMARKED
 from tests.forms.vectors import Form, bind, section
@@ -329,7 +329,7 @@ def test_data_and_definitions_have_a_bound_of_their_own(tmp_path: Path, face: st
 
 
 def test_few_large_documents_are_parsed_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transforms, "PARSING_PATIENCE", 0.2)
+    monkeypatch.setattr(limits, "PARSING_PATIENCE", 0.2)
     with serving(tmp_path) as encrypting:
         for document, size in (("large", 2 * SMALL), ("small", 10)):
             body = b"<d>%s</d>" % (b"x" * size)

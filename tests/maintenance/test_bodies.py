@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from persistence.dialect import SVC
-from persistence.maintenance.check import CheckOptions, TreeCheck
+from persistence.maintenance.check import TreeCheck
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_walk import FolderTree
@@ -40,11 +41,10 @@ def found(
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(open_index(Settings(data=tree.root), properties, tree.root))
     view = BodiesReader(str(place.base))
-    options = CheckOptions(
-        SVC, Integrity(), bodies_of or (lambda _: view), lambda: TreeReader.of(tree.root, properties), deep=deep
-    )
-    treatment = Treatment()
-    found = treatment.reports(TreeCheck(tree, index, options, treatment).findings())
+    treatment, reader = Treatment(), partial(TreeReader.of, tree.root, properties)
+    bodies_of = bodies_of or (lambda _: view)
+    check = TreeCheck(tree, index, SVC, Integrity(), bodies_of, reader, treatment, deep=deep)
+    found = treatment.reports(check.findings())
     reports = [report.finding for report in found if report is not None]
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
-from persistence.maintenance.check import CheckOptions, TreeCheck
+from persistence.maintenance.check import TreeCheck
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree_walk import Folder, FolderTree
 from persistence.model.addresses import Collection, Form
@@ -46,9 +47,9 @@ def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Iterato
     tree = FolderTree(str(root), lock_timeout=1, listener=listener)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(open_index(Settings(data=tree.root), properties, tree.root))
-    options = CheckOptions(SVC, Integrity(), lambda _: None, lambda: TreeReader.of(tree.root, properties))
-    treatment = Treatment(frozenset(remedies))
-    return treatment.reports(TreeCheck(tree, index, options, treatment).findings())
+    treatment, reader = Treatment(frozenset(remedies)), partial(TreeReader.of, tree.root, properties)
+    check = TreeCheck(tree, index, SVC, Integrity(), lambda _: None, reader, treatment)
+    return treatment.reports(check.findings())
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.errors import PersistenceError, StartupError
-from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.backup import Backup
 from persistence.storage.stored_revision import Integrity
 from tests import forkserver
 from tests.maintenance import outside
@@ -247,7 +247,7 @@ def test_a_backup_is_read_as_whatever_somebody_has_made_of_it(
     before = outside.looks(canary)
     with little_memory():
         assert run(tmp_path / "restored", "restore", str(saved)) in {1, 4}
-        backup = Backup(Sources({}, {}, lambda _: None, Integrity()), str(tmp_path / "others"))
+        backup = Backup(str(tmp_path / "others"), {}, {}, lambda _: None, Integrity())
         backup.path = str(saved)
         with contextlib.suppress(PersistenceError):
             list(backup.verify())

@@ -19,7 +19,7 @@ from persistence.model.sidecar import tombstone
 from persistence.postgresql.database_check import maintained
 from persistence.services import moves
 from persistence.services.moves import UnitState, state_of
-from persistence.services.transfers import TransferResult, TransferUnit
+from persistence.services.transfers import TransferResult
 from persistence.storage import reader
 from persistence.storage.storage import Revisions, StateMark, Storage
 from persistence.storage.store import Store
@@ -118,7 +118,7 @@ def test_a_state_has_the_mark_that_was_made_before_it_was_read(storage: Storage)
     filled(storage)
     for change in CHANGES:
         for mark in marked(storage).values():
-            assert state_of(storage, TransferUnit(mark.main)).has(mark)
+            assert state_of(storage, mark.main).has(mark)
         change(storage)
 
 
@@ -127,10 +127,10 @@ def test_a_draft_that_comes_and_goes_after_the_mark_is_not_in_the_state_of_the_m
     put(storage, D, b"<one/>")
     before = marked(storage)[D]
     put(storage, DRAFT, b"<draft/>")
-    assert not state_of(storage, TransferUnit(D)).has(before)
+    assert not state_of(storage, D).has(before)
     _discard(storage)
     assert marked(storage)[D] == before
-    assert state_of(storage, TransferUnit(D)).has(before)
+    assert state_of(storage, D).has(before)
 
 
 def test_what_is_young_has_no_mark_in_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_what_is_young_has_no_mark_in_a_tree(tmp_path: Path, monkeypatch: pytest
     put(store, D, b"<one/>")
     (mark,) = store.marks(FORM)
     assert mark.value == ""
-    assert not state_of(store, TransferUnit(D)).has(mark)
+    assert not state_of(store, D).has(mark)
 
 
 @requires_postgresql
@@ -152,11 +152,11 @@ def test_a_last_pass_looks_at_nothing_but_what_has_changed(
     source = database.storage if kind == "out of a database" else tree
     filled(source)
     time.sleep(_SETTLED * 2)
-    read = list[TransferUnit]()
+    read = list[Address]()
 
-    def reading(revisions: Revisions, unit: TransferUnit) -> UnitState:
-        read.append(unit)
-        return state_of(revisions, unit)
+    def reading(revisions: Revisions, main: Address) -> UnitState:
+        read.append(main)
+        return state_of(revisions, main)
 
     def meanwhile() -> None:
         put(source, D, b"<three/>")
@@ -164,5 +164,5 @@ def test_a_last_pass_looks_at_nothing_but_what_has_changed(
 
     there = database if kind == "out of a database" else tmp_path / "from"
     outcomes = moved(there, database if kind == "into a database" else tmp_path / "to", meanwhile=meanwhile)
-    assert {unit.main for unit in read} == {D}
+    assert set(read) == {D}
     assert sorted(each.result is TransferResult.MOVED for each in outcomes) == [False, False, False, True]

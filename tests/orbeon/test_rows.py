@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from sqlalchemy import text
 
+from persistence.model import addresses
 from persistence.properties.property_table import is_database
 from persistence.services.orbeon_database import open_database
 from tests.forms.vectors import Form
@@ -323,6 +324,6 @@ def test_the_snapshot_does_not_see_what_is_stored_later(database: RuntimeDatabas
         before = found.forms()
         database.data("d", "2024-03-02 10:00:00", xml("2"))
         assert found.forms() == before
-        assert [len(rows) for rows in found.documents("hr", "leave")] == [1]
+        assert [len(rows) for rows in found.documents(addresses.Form("hr", "leave"))] == [1]
     with open_database(database.address) as found:
-        assert [len(rows) for rows in found.documents("hr", "leave")] == [2]
+        assert [len(rows) for rows in found.documents(addresses.Form("hr", "leave"))] == [2]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence import limits
 from persistence.forms.controls import NO_OUTLINE, Label, OutlineNode, read_outline
 from persistence.forms.diffs import DataNode, Difference, DiffKind, HeldValue
 from persistence.limits import ITEMS_SHOWN, LONGEST_VALUE, MOST_ALIGNED, REPEAT_ROWS
@@ -264,7 +265,7 @@ def test_the_values_of_a_page_and_the_changes_are_bounded_together(found: Browse
     changes = f"{PAGE}/changes?older={FIRST}&newer={LAST}"
     assert "These are the first" not in (found.get(changes) and found.text)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (shown_documents, document_pages):
+        for module in (limits, document_pages):
             patch.setattr(module, "MOST_SHOWN", 15_000)
         page = found.get(PAGE).text
         assert 0 < page.count('<bdi class="text">Sand') < 50

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence.maintenance.backup import Backup, Sources
-from persistence.maintenance.restore import Restore, StorageRestore, choose
+from persistence.maintenance.backup import Backup
+from persistence.maintenance.restore import Restore, StorageRestore, choose, source_in
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.database_check import maintained
 from persistence.services.moves import MoveTarget
@@ -48,8 +48,7 @@ def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabas
 
 
 def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list[str]]:
-    sources = Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database})
-    run = Backup(sources, str(destination))
+    run = Backup(str(destination), {}, {}, lambda _: None, Integrity(), {}, {"data": database})
     return run, [line for line in run.run() if line is not None]
 
 
@@ -86,7 +85,7 @@ def test_what_is_stored_meanwhile_is_not_in_it(
     database: MaintainedDatabase, root: Path, database_uri: str, tmp_path: Path
 ) -> None:
     """All of it is of one moment, although it is made step by step."""
-    run = Backup(Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database}), str(tmp_path / "backups"))
+    run = Backup(str(tmp_path / "backups"), {}, {}, lambda _: None, Integrity(), {}, {"data": database})
     lines = run.run()
     next(lines)
     data = DocumentAddress(Form("hr", "leave"), Collection.DATA, "gone", DATA_XML)
@@ -101,7 +100,9 @@ def test_what_is_stored_meanwhile_is_not_in_it(
 
 def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRestore, list[str]]:
     chosen = choose(backup)
-    run = StorageRestore(chosen, chosen.manifest.parts[0], MoveTarget(target.storage, target.arrivals), lambda _: None)
+    part = chosen.manifest.parts[0]
+    source = source_in(chosen, part, lambda _: None)
+    run = StorageRestore(chosen, part, source, MoveTarget(target.storage, target.arrivals))
     return run, [line for line in run.run() if line is not None]
 
 

@@ -13,7 +13,6 @@ from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import BodyReference, settle_notes
 from persistence.s3.object_bodies import ObjectBodies, Objects
 from persistence.services.moves import UnitState, state_of
-from persistence.services.transfers import TransferUnit
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Storage
 from tests.imports.archives import addresses
@@ -103,5 +102,5 @@ def states(storage: Storage | StoreReader) -> dict[Address, UnitState]:
         for collection in Collection:
             for document in storage.documents(form, collection):
                 main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-                found[main] = state_of(storage, TransferUnit(main))
+                found[main] = state_of(storage, main)
     return found

@@ -34,15 +34,7 @@ from persistence.closable import Closable
 from persistence.errors import BusyError, PersistenceError, as_disk_error
 from persistence.index.outbox import TABLES, Before, Outbox, Statements, event_of, has_events
 from persistence.index.sqlite.tables import FAILURES, UnusableError, connected, meaning_of, require_space, transaction
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.model.texts import Instant, from_datetime
 from persistence.storage import files
@@ -164,7 +156,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
         """Yield every document and definition that was written since, or is gone."""
         layout = Layout(self._root)
         for form in storage.forms():
-            definitions = (DefinitionAddress(form, each, FORM_XHTML) for each in storage.versions(form))
+            definitions = (DefinitionAddress(form, each) for each in storage.versions(form))
             documents = (_document(form, each) for each in storage.documents(form))
             found: Iterator[Address] = chain[Address](definitions, documents)
             for address in found:
@@ -310,12 +302,8 @@ def _key(address: Address) -> str:
 
 def _address(key: str) -> Address:
     app, name, kind, folder = _KEY.decode(key)
-    return (
-        DefinitionAddress(Form(app, name), int(folder), FORM_XHTML)
-        if kind == "form"
-        else _document(Form(app, name), folder)
-    )
+    return DefinitionAddress(Form(app, name), int(folder)) if kind == "form" else _document(Form(app, name), folder)
 
 
 def _document(form: Form, document: str) -> DocumentAddress:
-    return DocumentAddress(form, Collection.DATA, document, DATA_XML)
+    return DocumentAddress(form, Collection.DATA, document)
