@@ -35,6 +35,7 @@ def main() -> None:
             ("export --csv", (*_COMMAND, f"{scratch}/x.csv", "--csv", *tree)),
             ("export --jsonl", (*_COMMAND, f"{scratch}/x.jsonl", "--jsonl", *tree)),
             ("export --xlsx", (*_COMMAND, f"{scratch}/x.xlsx", "--xlsx", *tree)),
+            ("export --parquet", (*_COMMAND, f"{scratch}/p.zip", "--parquet", *tree)),
         )
         print(f"{count} documents\n")
         print("| | seconds | documents a second | times zip | most memory, MB |\n|---|--:|--:|--:|--:|")

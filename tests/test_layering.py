@@ -191,6 +191,7 @@ ONLY_IN = {
     "httpcore": {"wire", "client"},
     "obstore": {"s3"},
     "sqlalchemy": {"services/orbeon_database"},
+    "pyarrow": {"services/parquet"},
     "prometheus_client": {"metrics"},
     "sqlite3": {"index/sqlite"},
     "psycopg": {"postgresql"},

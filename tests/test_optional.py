@@ -1,4 +1,4 @@
-"""Without the libraries of PostgreSQL and S3, which ``make run`` does not install, everything else can be loaded."""
+"""Without the libraries of extras, which ``make run`` does not install, everything else can be loaded."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 LOADING = """
 import importlib, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
-sys.modules |= dict.fromkeys(("obstore", "psycopg", "psycopg_pool", "pymysql", "sqlalchemy"))
+sys.modules |= dict.fromkeys(("obstore", "psycopg", "psycopg_pool", "pyarrow", "pymysql", "sqlalchemy"))
 import persistence
 for module in pkgutil.walk_packages(persistence.__path__, "persistence."):
     if not module.name.startswith(NEEDING) and not module.name.endswith("__main__"):
@@ -15,7 +15,7 @@ for module in pkgutil.walk_packages(persistence.__path__, "persistence."):
 """
 NEEDING = (
     *("persistence.s3.object", "persistence.postgresql.", "persistence.providers.database_provider"),
-    "persistence.services.orbeon_",
+    *("persistence.services.orbeon_", "persistence.services.parquet"),
 )
 
 

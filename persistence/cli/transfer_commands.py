@@ -102,9 +102,10 @@ _STDOUT = "-"
 @click.option("--search", metavar="QUERY", help="Only documents that a search finds; in XML or JSON.")
 @click.option("--drafts", is_flag=True, help="Drafts, too.")
 @click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
-@click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
-@click.option("--jsonl", "as_jsonl", is_flag=True, help="A JSON object for each document instead of an archive.")
-@click.option("--xlsx", "as_xlsx", is_flag=True, help="A workbook of one form instead of an archive.")
+@click.option("--csv", is_flag=True, help="A table of one form version instead of an archive.")
+@click.option("--jsonl", is_flag=True, help="A JSON object for each document instead of an archive.")
+@click.option("--xlsx", is_flag=True, help="A workbook of one form instead of an archive.")
+@click.option("--parquet", is_flag=True, help="Parquet files of one form in the archive.")
 @click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
@@ -119,13 +120,11 @@ def export(  # noqa: PLR0913 - click passes each option
     search: str | None,
     drafts: bool,
     decrypt: bool,
-    as_csv: bool,
-    as_jsonl: bool,
-    as_xlsx: bool,
     lang: str | None,
     all_controls: bool,
     bom: bool,
     effective: Effective,
+    **tables: bool,
 ) -> int:
     """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
 
@@ -136,20 +135,21 @@ def export(  # noqa: PLR0913 - click passes each option
 
     --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
     the current values of indexed controls, under their labels. --xlsx writes a sheet with a row for each document, and
-    a sheet for each repeat, with numbers and dates as such.
+    a sheet for each repeat, with numbers and dates as such; --parquet a ZIP archive with a file for each such sheet.
     """
     with options.usage_errors():
         period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, *period, drafts, decrypt, search=parse_search(search))
-    kinds = [kind for kind, is_asked in (("csv", as_csv), ("jsonl", as_jsonl), ("xlsx", as_xlsx)) if is_asked]
+    kinds = [kind for kind, is_asked in tables.items() if is_asked]
     if len(kinds) > 1 or (kinds and (content or history)):
-        raise click.UsageError("--csv, --jsonl and --xlsx exclude each other, and --content and --history")
-    if (bom and not as_csv) or (lang and not kinds) or (all_controls and not (as_csv or as_jsonl)):
+        raise click.UsageError("--csv, --jsonl, --xlsx and --parquet exclude each other, and --content and --history")
+    if (bom and not tables["csv"]) or (lang and not kinds) or (all_controls and not (tables["csv"] or tables["jsonl"])):
         raise click.UsageError(
-            "--lang is an option of --csv, --jsonl and --xlsx, --all-controls of --csv and --jsonl, --bom of --csv"
+            "--lang is an option of --csv, --jsonl, --xlsx and --parquet, --all-controls of --csv and --jsonl,"
+            " --bom of --csv"
         )
-    wanted = next((each for each in ("csv", "jsonl", "xlsx") if target.lower().endswith(f".{each}")), "")
+    wanted = next((each for each in tables if target.lower().endswith(f".{each}")), "")
     if wanted and not kinds:
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted} writes a table")
     if is_json() and target == _STDOUT:
@@ -203,8 +203,8 @@ def _export(
             pieces = export.archive if isinstance(export, Export) else export.json_lines
             if isinstance(export, TableExport) and kind != "jsonl":
                 with options.usage_errors():
-                    (export.only_form if kind == "xlsx" else export.only_version)()
-                pieces = export.xlsx if kind == "xlsx" else partial(export.csv, has_mark=has_mark)
+                    (export.only_version if kind == "csv" else export.only_form)()
+                pieces = partial(export.csv, has_mark=has_mark) if kind == "csv" else partial(export.sheets, kind=kind)
             size = 0
             with progress("exporting", export.count, only_errors=not is_json()) as bar:
                 for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):

@@ -18,7 +18,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import __version__, shipped
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, EncodedBodyError
+from persistence.errors import BadRequestError, EncodedBodyError, NotSupportedError, StartupError
 from persistence.http import logs
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, ROOT_PATH, RouteScope, api
 from persistence.http.audit import note_in_audit
@@ -53,7 +53,7 @@ administration = Blueprint("administration", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
-_FORMATS = {"zip": "application/zip", "xlsx": XLSX}
+_FORMATS = {"zip": "application/zip", "xlsx": XLSX, "parquet": "application/zip"}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version", "format", "lang")
 EXPORT_PARAMETERS = ("match", *_ONCE, "search")  # The parameters of an export
 
@@ -78,7 +78,7 @@ _REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTI
     "/export/<app>/<form>/<document>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True
 )
 def export(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-    """Answer ``/export/$app/$form/$document`` with an archive made while it is sent, or a workbook, without length."""
+    """Answer ``/export/$app/$form/$document`` with an archive made while it is sent, or a table, without length."""
     number = request.environ.get(REQUEST_ID)
     api.shared.administrators.require(request.environ, "export")
     pairs = _parameters(request)
@@ -110,14 +110,18 @@ def export(app: str | None = None, form: str | None = None, document: str | None
         raise BadRequestError("lang is a parameter of a table, not of an archive")
     if is_table:
         table = TableExport(api.shared.exporting, query, once.get("lang") or None, has_all_controls=True)
-        made = table.xlsx(report, lambda: None, lists_problems=True)
-        made = chain(list(islice(made, 1)), made)  # an error before the first piece is still an answer
+        made = table.sheets(report, lambda: None, kind=suffix, lists_problems=True)
+        try:
+            made = chain(list(islice(made, 1)), made)  # an error before the first piece is still an answer
+        except StartupError as error:  # a library that is not installed
+            raise NotSupportedError(str(error)) from error
     else:
         made = api.shared.exporting(query).archive(report, lambda: None)
     pieces = logs.unbroken(made, number)
+    extension = "xlsx" if suffix == "xlsx" else "zip"
     headers = [
         ("Content-Type", _FORMATS[suffix]),
-        ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.{suffix}"'),
+        ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.{extension}"'),
         ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
         ("X-Accel-Buffering", "no"),  # nginx would write as much of it to its disk as comes before the client reads

@@ -69,6 +69,7 @@ _LIBRARIES = {
     "psycopg": ("postgresql", "postgresql"),
     "psycopg_pool": ("postgresql", "postgresql"),
     "obstore": ("s3", "s3"),
+    "pyarrow": ("parquet", "installing"),
     "sqlalchemy": ("orbeon", "leaving-orbeons-database"),
     "pymysql": ("orbeon", "leaving-orbeons-database"),
 }

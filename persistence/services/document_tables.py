@@ -33,7 +33,7 @@ from persistence.model import queries
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.model.typed_values import OrderedType
-from persistence.providers.router import Route
+from persistence.providers.router import Route, loaded
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, found_by_creation
 from persistence.services.spreadsheets import SheetDocument, workbook
 
@@ -129,11 +129,12 @@ class TableExport:
         rows = self._rows(report, done)
         yield from csv_pieces(labels, ((row.facts, [map(readable, cell) for cell in row.cells]) for row in rows))
 
-    def xlsx(
-        self, report: Callable[[str], None], done: Callable[[], None], *, lists_problems: bool = False
+    def sheets(
+        self, report: Callable[[str], None], done: Callable[[], None], *, kind: str, lists_problems: bool = False
     ) -> Iterator[bytes]:
-        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat."""
-        # With ``lists_problems`` its last sheet names what is left out or cut, if anything is.
+        """Yield one form with all controls as ``xlsx`` or ``parquet``: sheets of documents and of each repeat."""
+        # With ``lists_problems`` its last sheet or file names what is left out or cut, if anything is.
+        write = workbook if kind == "xlsx" else loaded("persistence.services.parquet:parquet_files")
         form = self.only_form()
         numbers = form.versions.numbers
         published = {each.version for each in form.route.catalog.published(form.route.form)}
@@ -158,13 +159,13 @@ class TableExport:
                     note(f"{found.address}: {error}")
                     continue
                 if data is None:
-                    note(f"{found.address} has too many elements for a workbook")
+                    note(f"{found.address} has too many elements for a {'workbook' if kind == 'xlsx' else 'table'}")
                 elif isinstance(found.address, DocumentAddress):
                     yield found.address, found.sidecar.facts, outline, data
                     done()
 
         numbered = [outlines[number] for number in latest]
-        yield from workbook(documents(), numbered, self._language, problems, lists_problems=lists_problems)
+        yield from write(documents(), numbered, self._language, problems, lists_problems=lists_problems)
         for problem in problems[len(reported) :]:
             report(problem)
 

@@ -1,13 +1,14 @@
-"""Documents as an XLSX workbook: a sheet with a row for each document, and one for the rows of each repeat.
+"""Documents as sheets, one with a row for each document and one for the rows of each repeat; XLSX workbooks of them.
 
-Headings are labels, items stand by their labels, and numbers, dates and booleans are cells of these types. The writer
-holds one row of each sheet in memory; the workbook grows in temporary files.
+Headings are labels, items stand by their labels, and numbers, dates and booleans are cells of these types. A workbook
+has one row of each sheet in memory, and grows in temporary files.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -19,14 +20,22 @@ from xlsxwriter.worksheet import Worksheet  # type: ignore[import-untyped]
 
 from persistence.errors import disk_errors
 from persistence.forms.controls import Outline, OutlineNode
-from persistence.forms.diffs import DataNode
-from persistence.limits import CHUNK, MOST_SHEETS, SHEET_CHARACTERS, SHEET_COLUMNS, SHEET_ROWS
+from persistence.forms.diffs import DataNode, HeldValue
+from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS, MOST_SHEETS, SHEET_CHARACTERS, SHEET_COLUMNS, SHEET_ROWS
 from persistence.model.addresses import DocumentAddress
 from persistence.model.sidecar import DocumentFacts
 from persistence.services.shown_documents import shown_values
 
-_FACTS = ("Document", "Created (UTC)", "Last modified (UTC)", "Owner", "Last modified by", "Stage", "Form version")
-_OF_ROWS = ("Document", "Row")
+_FACTS = {
+    "Document": "string",
+    "Created (UTC)": "dateTime",
+    "Last modified (UTC)": "dateTime",
+    "Owner": "string",
+    "Last modified by": "string",
+    "Stage": "string",
+    "Form version": "integer",
+}
+_OF_ROWS = {"Document": "string", "Row": "string"}
 _PROBLEMS = "Problems"
 _NUMBERS = frozenset({"decimal", "integer", "double", "float", "long", "int"})
 _LONGEST_NAME = 31
@@ -42,34 +51,68 @@ Path = tuple[str, ...]
 SheetDocument = tuple[DocumentAddress, DocumentFacts, Outline, DataNode]
 
 
-@dataclass(slots=True)
-class _Sheet:
-    """A sheet with the columns of controls, by their paths in the document or the iteration, and its next row."""
+@dataclass(frozen=True, slots=True)
+class SheetColumn:
+    """A column: ``path`` is that of its control from the data root, empty of a fact; ``type`` that of its bind."""
 
-    sheet: Worksheet
-    columns: dict[Path, int] = field(default_factory=dict)
+    at: int
+    heading: str
+    path: Path
+    type: str
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A sheet with its columns, those of controls by their paths in the document or the iteration, and its next row."""
+
+    name: str
+    columns: dict[Path, SheetColumn] = field(default_factory=dict)
     headings: set[str] = field(default_factory=set)
     row: int = 1
 
+    def add(self, key: Path, heading: str, path: Path, of: str) -> None:
+        self.columns[key] = SheetColumn(len(self.columns), heading, path, of)
+        self.headings.add(heading)
 
-class SpreadsheetWriter:
-    """Writes documents with the controls of ``outlines``; ``problems`` says what does not fit into a workbook."""
 
-    def __init__(self, file: IO[bytes], outlines: Iterable[Outline], language: str | None) -> None:
-        options = {"constant_memory": True, "strings_to_urls": False, "strings_to_formulas": False}
-        self._book = Workbook(file, options)
+class SheetWriter(ABC):
+    """The sheets of documents with the controls of ``outlines``; ``problems`` says what does not fit into them."""
+
+    kind: str
+
+    def __init__(self, outlines: Iterable[Outline], language: str | None) -> None:
         self._language = language
-        self._bold = self._book.add_format({"bold": True})
-        self._day = self._book.add_format({"num_format": "yyyy-mm-dd"})
-        self._moment = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
-        self._sheets: dict[Path, _Sheet] = {}
+        self._sheets: dict[Path, Sheet] = {}
         self._names = {"history"}  # which Excel keeps for itself
         self.problems: dict[str, None] = {}
-        self._main = self._added((), "Documents", _FACTS)
+        self.main = self.added((), "Documents", _FACTS)
         for outline in outlines:
-            self._define(outline.root, self._main, (), ())
+            self._define(outline.root, self.main, (), ())
 
-    def _added(self, repeat: Path, name: str, facts: Sequence[str]) -> _Sheet:
+    def note(self, problem: str) -> None:
+        """Note a problem, as many as fit into an export: each document may have some."""
+        if len(self.problems) < MOST_EXPORT_PROBLEMS:
+            self.problems[problem] = None
+
+    @property
+    def sheets(self) -> list[Sheet]:
+        return list(self._sheets.values())
+
+    @abstractmethod
+    def next_row(self, sheet: Sheet) -> int | None:
+        """Begin a row, after which those before it in the sheet do not change; ``None`` if there is no room."""
+
+    @abstractmethod
+    def write_fact(self, sheet: Sheet, row: int, column: int, value: str | int | datetime) -> None:
+        """Write a fact of a document into its row."""
+
+    @abstractmethod
+    def write_values(
+        self, address: DocumentAddress, held: Sequence[HeldValue], known: OutlineNode, cell: tuple[Sheet, int, Path]
+    ) -> None:
+        """Write the values of a control, at least one, into the row and the column of its path."""
+
+    def added(self, repeat: Path, name: str, facts: Mapping[str, str]) -> Sheet:
         known = self._sheets.get(repeat)
         if known is not None:
             return known
@@ -79,63 +122,50 @@ class SpreadsheetWriter:
             number += 1
             unique = f"{_cut(stem, _LONGEST_NAME - 1 - len(str(number)))} {number}"
         self._names.add(unique.lower())
-        self._sheets[repeat] = found = _Sheet(self._book.add_worksheet(unique))
-        found.sheet.freeze_panes(1, 1)
-        for column, heading in enumerate(facts):
-            found.sheet.write_string(0, column, heading, self._bold)
-        found.columns = {("", fact): column for column, fact in enumerate(facts)}
-        found.headings = set(facts)
+        self._sheets[repeat] = found = Sheet(unique)
+        for fact, of in facts.items():
+            found.add(("", fact), fact, (), of)
         return found
 
-    def _define(self, node: OutlineNode, sheet: _Sheet, repeat: Path, at: Path) -> None:
+    def _define(self, node: OutlineNode, sheet: Sheet, repeat: Path, at: Path) -> None:
         for name, inner in node.inside.items():
             here = (*at, name)
             label = inner.name if inner.label is None else inner.label.text(self._language)
             if inner.is_iteration:
                 own = (*repeat, *here, "")
                 if own not in self._sheets and len(self._sheets) >= MOST_SHEETS:
-                    self.problems[f"a workbook has at most {MOST_SHEETS} sheets: {'/'.join(here)} has none"] = None
+                    self.note(f"{self.kind} has at most {MOST_SHEETS} sheets: {'/'.join(here)} has none")
                     continue
                 heading = label if inner.label is not None or node.label is None else node.label.text(self._language)
-                self._define(inner, self._added(own, heading or name, _OF_ROWS), own, ())
+                self._define(inner, self.added(own, heading or name, _OF_ROWS), own, ())
                 continue
             if inner.has_value and here not in sheet.columns:
                 if len(sheet.columns) >= SHEET_COLUMNS:
-                    self.problems[f"a sheet has at most {SHEET_COLUMNS} columns: {'/'.join(here)} has none"] = None
+                    self.note(f"a sheet has at most {SHEET_COLUMNS} columns: {'/'.join(here)} has none")
                     continue
                 heading = label or name
                 heading = f"{heading} ({'/'.join(here)})" if heading in sheet.headings else heading
-                sheet.headings.add(heading)
-                sheet.sheet.write_string(0, len(sheet.columns), heading[:SHEET_CHARACTERS], self._bold)
-                sheet.columns[here] = len(sheet.columns)
+                path = tuple(filter(None, (*repeat, *here)))
+                sheet.add(here, heading, path, "string" if inner.choices else inner.type)
             self._define(inner, sheet, repeat, here)
 
     def add(self, address: DocumentAddress, facts: DocumentFacts, outline: Outline, data: DataNode) -> None:
-        row = self._next(self._main)
+        row = self.next_row(self.main)
         if row is None:
             return
-        sheet = self._main.sheet
-        sheet.write_string(row, 0, address.document)
-        for column, text in enumerate((facts.created, facts.modified), 1):
-            sheet.write_datetime(row, column, datetime.fromisoformat(text).replace(tzinfo=None), self._moment)
-        for column, name in enumerate((facts.creator, facts.modifier, facts.stage), 3):
-            sheet.write_string(row, column, (name or "")[:SHEET_CHARACTERS])
-        sheet.write_number(row, len(_FACTS) - 1, facts.version)
-        self._fill(address, data, outline.root, (self._main, row), (), (), "")
-
-    def _next(self, sheet: _Sheet) -> int | None:
-        if sheet.row >= SHEET_ROWS:
-            self.problems[f"a sheet has at most {SHEET_ROWS} rows: the others are left out"] = None
-            return None
-        sheet.row += 1
-        return sheet.row - 1
+        times = map(datetime.fromisoformat, (facts.created, facts.modified))
+        names = ((name or "")[:SHEET_CHARACTERS] for name in (facts.creator, facts.modifier, facts.stage))
+        values: tuple[str | int | datetime, ...] = (address.document, *times, *names, facts.version)
+        for column, value in enumerate(values):
+            self.write_fact(self.main, row, column, value)
+        self._fill(address, data, outline.root, (self.main, row), (), (), "")
 
     def _fill(  # noqa: PLR0913, PLR0917 - a walk of data, outline and sheets at once
         self,
         address: DocumentAddress,
         data: DataNode,
         outline: OutlineNode,
-        into: tuple[_Sheet, int],
+        into: tuple[Sheet, int],
         repeat: Path,
         at: Path,
         number: str,
@@ -146,49 +176,92 @@ class SpreadsheetWriter:
             rows = self._sheets.get((*repeat, *here, "")) if known.is_iteration else None
             for position, inner in enumerate(found if known.is_iteration else found[:1], 1):
                 if not known.is_iteration:
-                    if known.has_value and here in sheet.columns:
-                        self._write(address, inner, known, sheet.sheet, row, sheet.columns[here])
+                    held = [each for each in (inner.value, *inner.items) if not each.is_empty]
+                    if held and known.has_value and here in sheet.columns:
+                        self.write_values(address, held, known, (sheet, row, here))
                     self._fill(address, inner, known, into, repeat, here, number)
-                elif rows is not None and (own := self._next(rows)) is not None:
+                elif rows is not None and (own := self.next_row(rows)) is not None:
                     place = f"{number}.{position}".lstrip(".")
-                    rows.sheet.write_string(own, 0, address.document)
-                    rows.sheet.write_string(own, 1, place)
+                    self.write_fact(rows, own, 0, address.document)
+                    self.write_fact(rows, own, 1, place)
                     self._fill(address, inner, known, (rows, own), (*repeat, *here, ""), (), place)
 
-    def _write(  # noqa: PLR0913, PLR0917 - a value and its cell
-        self, address: DocumentAddress, node: DataNode, known: OutlineNode, sheet: Worksheet, row: int, column: int
+    def shown(self, address: DocumentAddress, held: Sequence[HeldValue], known: OutlineNode) -> str:
+        """Return values as a text, which a cell of a spreadsheet has room for."""
+        most = SHEET_CHARACTERS + 1
+        values = (value for each in held for value in shown_values(each, known, address, self._language, most))
+        text = _BETWEEN.join("[encrypted]" if each.is_encrypted else each.text or "[picture]" for each in values)
+        if len(text) > SHEET_CHARACTERS:
+            self.note(f"{address}: a cell has at most {SHEET_CHARACTERS} characters: a value is cut")
+        return text[:SHEET_CHARACTERS]
+
+
+class SpreadsheetWriter(SheetWriter):
+    """Writes an XLSX workbook."""
+
+    kind = "a workbook"
+
+    def __init__(self, file: IO[bytes], outlines: Iterable[Outline], language: str | None) -> None:
+        super().__init__(outlines, language)
+        options = {"constant_memory": True, "strings_to_urls": False, "strings_to_formulas": False}
+        self._book = Workbook(file, options)
+        self._bold = self._book.add_format({"bold": True})
+        self._day = self._book.add_format({"num_format": "yyyy-mm-dd"})
+        self._moment = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+        self._written: dict[str, Worksheet] = {}
+        for sheet in self.sheets:
+            self._begin(sheet)
+
+    def _begin(self, sheet: Sheet) -> Worksheet:
+        self._written[sheet.name] = written = self._book.add_worksheet(sheet.name)
+        written.freeze_panes(1, 1)
+        for column in sheet.columns.values():
+            written.write_string(0, column.at, column.heading[:SHEET_CHARACTERS], self._bold)
+        return written
+
+    def next_row(self, sheet: Sheet) -> int | None:
+        if sheet.row >= SHEET_ROWS:
+            self.note(f"a sheet has at most {SHEET_ROWS} rows: the others are left out")
+            return None
+        sheet.row += 1
+        return sheet.row - 1
+
+    def write_fact(self, sheet: Sheet, row: int, column: int, value: str | int | datetime) -> None:
+        written = self._written[sheet.name]
+        if isinstance(value, datetime):
+            written.write_datetime(row, column, value.replace(tzinfo=None), self._moment)
+        elif isinstance(value, int):
+            written.write_number(row, column, value)
+        else:
+            written.write_string(row, column, value)
+
+    def write_values(
+        self, address: DocumentAddress, held: Sequence[HeldValue], known: OutlineNode, cell: tuple[Sheet, int, Path]
     ) -> None:
-        held = [each for each in (node.value, *node.items) if not each.is_empty]
-        if not held:
-            return
-        text = held[0].text.strip()
+        sheet, row, path = cell
+        written, column, text = self._written[sheet.name], sheet.columns[path].at, held[0].text.strip()
         if len(held) == 1 and not held[0].is_encrypted and not known.choices:
             with suppress(ValueError):
                 if known.type == "boolean" and text in {"true", "false"}:
-                    sheet.write_boolean(row, column, text == "true")
+                    written.write_boolean(row, column, text == "true")
                     return
                 if known.type in _NUMBERS and len(text) <= _MOST_DIGITS and _DECIMAL.fullmatch(text):
-                    sheet.write_number(row, column, float(text))
+                    written.write_number(row, column, float(text))
                     return
                 if (
                     known.type == "date"
                     and _DAY.fullmatch(text)
                     and (day := date.fromisoformat(text)).year >= _FIRST_YEAR
                 ):
-                    sheet.write_datetime(row, column, day, self._day)
+                    written.write_datetime(row, column, day, self._day)
                     return
-        most = SHEET_CHARACTERS + 1
-        values = (value for each in held for value in shown_values(each, known, address, self._language, most))
-        shown = _BETWEEN.join("[encrypted]" if each.is_encrypted else each.text or "[picture]" for each in values)
-        if len(shown) > SHEET_CHARACTERS:
-            self.problems[f"{address}: a cell has at most {SHEET_CHARACTERS} characters: a value is cut"] = None
-        sheet.write_string(row, column, shown[:SHEET_CHARACTERS])
+        written.write_string(row, column, self.shown(address, held, known))
 
     def list_problems(self, problems: Iterable[str]) -> None:
         """Write a last sheet of problems, as many as fit into it."""
-        sheet = self._added(("", _PROBLEMS), _PROBLEMS, (_PROBLEMS,))
+        written = self._begin(self.added(("", _PROBLEMS), _PROBLEMS, {_PROBLEMS: "string"}))
         for problem, row in zip(problems, range(1, SHEET_ROWS), strict=False):
-            sheet.sheet.write_string(row, 0, problem[:SHEET_CHARACTERS])
+            written.write_string(row, 0, problem[:SHEET_CHARACTERS])
 
     def close(self) -> None:
         self._book.close()

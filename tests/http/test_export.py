@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import struct
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,10 +29,13 @@ from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of
 from tests import orders
 from tests import service as services
+from tests.cli.test_parquet import files as tables
+from tests.cli.test_parquet import typed_definition
 from tests.cli.test_workbooks import sheets
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
+from tests.pages.test_shown_values import definition, filled
 from tests.searches import NAME
 from tests.service import PUBLIC, V1, Answer, Service, running
 from tests.waiting import eventually
@@ -158,6 +162,57 @@ def test_a_workbook_has_the_data_of_one_form(service: Service) -> None:
     assert [row["Document"] for row in sheets(answer.body)["Documents"]] == ["A"]
 
 
+def test_parquet_files_have_the_data_of_one_form(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(service)
+    query = f"{EXPORT}/hr/leave?format=parquet&drafts=include&form-version=all"
+    answer = service.raw("GET", query)
+    assert (answer.status, answer["Content-Type"]) == (200, "application/zip")
+    assert answer["Content-Disposition"].endswith('.zip"')
+    found = tables(answer.body)["documents.parquet"].to_pylist()
+    assert sorted((row["Document"], row["Form version"]) for row in found) == [("A", 1), ("B", 2), ("D", 1)]
+    answer = service.raw("POST", f"{EXPORT}/hr/leave/A?format=parquet&lang=en")
+    assert [row["Document"] for row in tables(answer.body)["documents.parquet"].to_pylist()] == ["A"]
+
+    monkeypatch.delitem(sys.modules, "persistence.services.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    answer = service.raw("GET", query)
+    assert answer.status == 501
+    assert "this needs pyarrow, which is not installed" in answer.cause
+
+
+def test_parquet_files_have_the_types_of_all_versions_and_labels_in_a_language(service: Service) -> None:
+    path = f"{EXPORT}/town/permit?format=parquet&lang=de"
+    assert service.put("town/permit/form/form.xhtml", typed_definition(), **V1).status == 201
+    found = tables(service.raw("GET", path).body)
+    assert {name: table.num_rows for name, table in found.items()} == {"documents.parquet": 0, "rows.parquet": 0}
+    assert str(found["documents.parquet"].schema.field("The cost").type) == "double"
+
+    second = typed_definition(cost="xf:integer")
+    assert service.put("town/permit/form/form.xhtml", second, Form_Definition_Version=2).status == 201
+    assert service.put("town/permit/data/d/data.xml", filled(cost="<cost>7</cost>"), **V1).status == 201
+    body = filled(cost="<cost>12</cost>")
+    assert service.put("town/permit/data/e/data.xml", body, Form_Definition_Version=2).status == 201
+    found = tables(service.raw("GET", f"{path}&form-version=all").body)
+    table = found["documents.parquet"]
+    assert [str(table.schema.field(name).type) for name in ("The cost", "The agreed")] == ["int64", "bool"]
+    rows = [(row["Document"], row["Form version"], row["The cost"], row["Der Titel"]) for row in table.to_pylist()]
+    assert sorted(rows) == [("d", 1, 7, "A garage"), ("e", 2, 12, "A garage")]
+    expected = [(name, *each) for name in "de" for each in (("1", "Sand", "3"), ("2", "Lime", "4"))]
+    assert sorted(tuple(row.values()) for row in found["rows.parquet"].to_pylist()) == expected
+
+
+def test_parquet_files_come_with_their_problems(service: Service) -> None:
+    assert service.put("town/permit/form/form.xhtml", definition(), **V1).status == 201
+    body = filled(cost="<cost>much</cost>")
+    assert service.put("town/permit/data/d/data.xml", body, **V1).status == 201
+    answer = service.raw("GET", f"{EXPORT}/town/permit?format=parquet")
+    assert tables(answer.body)["documents.parquet"]["The cost"].to_pylist() == [None]
+    archive = zipfile.ZipFile(io.BytesIO(answer.body))
+    assert archive.namelist() == ["documents.parquet", "rows.parquet", "problems.txt"]
+    expected = "town/permit/data/d/data.xml: a value of s/cost is not a valid decimal: it is null\n"
+    assert archive.read("problems.txt").decode() == expected
+
+
 @pytest.mark.parametrize("by", ["xml", "json"])
 def test_what_a_search_finds_is_exported(service: Service, by: str) -> None:
     """The condition on a control is one of the latest version; drafts come if they are asked for."""
@@ -203,7 +258,7 @@ def test_a_search_of_an_export_is_refused(service: Service, path: str, search: s
     ("path", "cause"),
     [
         ("?format=xlsx", "a table has the rows of one form, and 2 forms match"),
-        ("/hr/leave?format=pdf", "format must be zip or xlsx, not 'pdf'"),
+        ("/hr/leave?format=pdf", "format must be zip or xlsx or parquet, not 'pdf'"),
         ("/hr/leave?format=xlsx&content=form-data", "content and data-revision-history are parameters of an archive"),
         ("/hr/leave?lang=en", "lang is a parameter of a table, not of an archive"),
     ],
