@@ -12,7 +12,7 @@ from tests import orders
 from tests.orders import found
 from tests.published import Planter
 from tests.rigs.report import Tally
-from tests.rigs.working import working
+from tests.rigs.server import working
 from tests.service import Service
 
 _FORM = "acme/order"

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,3 +155,30 @@ class Line:
         while (answer := self.ask(method, path, body, headers, **own)) is None:
             pass
         return answer
+
+
+Disturbance = tuple[Callable[[], object], tuple[float, float] | None]
+"""What is done, and the shortest and the longest pause before it in seconds; ``None`` where it is not."""
+
+
+@contextmanager
+def working(
+    acts: Iterable[Callable[[], object]], disturbing: Iterable[Disturbance] = (), seed: int = 1
+) -> Iterator[threading.Event]:
+    """Do each act over and over for the length of a block; the event is for pauses in it."""
+    over = threading.Event()
+    every = [*((act, (0.0, 0.0)) for act in acts), *((act, pauses) for act, pauses in disturbing if pauses)]
+
+    def repeat(number: int, act: Callable[[], object], pauses: tuple[float, float]) -> None:
+        chance = random.Random(f"{seed} {number}")
+        while not over.wait(chance.uniform(*pauses)):
+            act()
+
+    with ThreadPoolExecutor(len(every)) as threads:
+        running = [threads.submit(repeat, number, *each) for number, each in enumerate(every)]
+        try:
+            yield over
+        finally:
+            over.set()
+        for each in running:
+            each.result()

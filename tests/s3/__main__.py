@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from tests.s3.gateway import MISSING, Gateway, NotStartedError, serving_gateway
-from tests.s3.move_trials import moves
-from tests.s3.trials import Outcome, kills, large, outages
+from tests.s3.trials import Outcome, kills, large, moves, outages
 from tests.table import table
 
 _KILLS = 12

@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tests.orders import found
+from tests.rigs.clients import XML, content, data
 from tests.rigs.judging import mismatch
 from tests.rigs.ledger import FORM, Revision, State
 from tests.rigs.report import prefixed
-from tests.rigs.world import XML, content, data
 from tests.service import PUBLIC, Answer, Service
 
 SHARED = tuple(f"shared-{number}" for number in range(8))

@@ -10,8 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from tests import nginx
-from tests.rigs.connections.crowd import Crowd, Kind, crowd
-from tests.rigs.connections.ordinary import Times, measured, prepare
+from tests.rigs.connections.crowd import Crowd, Kind, Times, crowd, measured, prepare
 from tests.rigs.connections.smuggling import DIRECT, NGINX
 from tests.service import Service, running
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import mean
 
 from tests import nginx
-from tests.rigs.connections.crowd import Crowd, Kind, crowd
-from tests.rigs.connections.ordinary import Times, measured, prepare
+from tests.rigs.connections.crowd import Crowd, Kind, Times, crowd, measured, prepare
 from tests.rigs.processes import Process
 from tests.service import Service, running
 

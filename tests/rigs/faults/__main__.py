@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tests.rigs import disks
 from tests.rigs.faults import runs, slow
-from tests.rigs.faults.descriptors import run_out
-from tests.rigs.faults.filling import ROOMS, Story, fill_up, pass_the_floor, turn_read_only
+from tests.rigs.faults.filling import ROOMS, Story, fill_up, pass_the_floor, run_out, turn_read_only
 from tests.rigs.faults.runs import ERRORS, SCENARIOS
 from tests.rigs.report import Report
 from tests.rigs.weakened import OF_READING, OF_WRITING

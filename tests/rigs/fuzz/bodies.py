@@ -12,8 +12,8 @@ from persistence.forms.controls import unusable_marks
 from persistence.model.versions import DATA_FORMATS
 from tests.rigs.fuzz import verdict
 from tests.rigs.fuzz.definitions import CONTROLS, FILE
+from tests.rigs.fuzz.judge import Exchange, Request
 from tests.rigs.fuzz.verdict import Opinion
-from tests.rigs.fuzz.wire import Exchange, Request
 from tests.service import Answer
 
 Ask = Callable[[Request], Exchange]

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from threading import Barrier
 
-from tests.rigs.linear.register import Kind, Operation
+from tests.rigs.linear.checker import Kind, Operation
 from tests.service import PUBLIC, Answer, Service
 
 PATIENCE = 60.0

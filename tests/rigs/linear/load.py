@@ -13,12 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rigs.linear.checker import MOST_TRIED, Verdict, check
+from tests.rigs.linear.checker import MOST_TRIED, NOTHING_STORED, Kind, Operation, State, Verdict, check, resolved
 from tests.rigs.linear.client import Plan, Record, meet_at, perform
-from tests.rigs.linear.register import NOTHING_STORED, Kind, Operation, State, resolved
 from tests.rigs.report import Tally, prefixed
-from tests.rigs.server import Variant
-from tests.rigs.working import working
+from tests.rigs.server import Variant, working
 from tests.service import running
 
 NOT_LINEAR = "not linearizable"

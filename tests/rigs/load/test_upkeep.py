@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.commands import persistence
+from tests.in_process import InProcess
 from tests.maintenance.workshop import Workshop
 from tests.rigs.clients import Writer
-from tests.rigs.in_process import InProcess
 from tests.rigs.judging import judge, mismatch
 from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.working import working
+from tests.rigs.server import working
 from tests.service import running
 from tests.waiting import eventually
 

@@ -21,10 +21,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import DATA_XML
+from tests.rigs.clients import BINARY, XML, url
 from tests.rigs.report import Tally
-from tests.rigs.server import Line, Server, Variant, kill_early
-from tests.rigs.working import working
-from tests.rigs.world import BINARY, XML, url
+from tests.rigs.server import Line, Server, Variant, kill_early, working
 from tests.service import PUBLIC, Answer
 
 KEPT, BRIEF = "removed/kept", "removed/brief"

@@ -19,8 +19,7 @@ from tests.rigs.judging import Verdict
 from tests.rigs.ledger import Cut, Ledger
 from tests.rigs.powercut.commands import COMMANDS, judge_command
 from tests.rigs.report import Tally, prefixed
-from tests.rigs.server import Variant, weak
-from tests.rigs.working import working
+from tests.rigs.server import Variant, weak, working
 from tests.service import Service, running
 
 CAUGHT = "snapshots with violations"
@@ -64,7 +63,7 @@ class Picture:
     image: Path
     data: Path
     cut: Cut
-    shown: tuple[judging.Change, ...]
+    shown: tuple[judging.FeedChange, ...]
     """Changes that a follower has seen before."""
 
 

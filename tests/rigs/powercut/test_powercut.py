@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.clients import Writer
-from tests.rigs.judging import Change, Verdict, changes, check_and_repair, start_and_judge
-from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.powercut.rig import WITH_EVENTS
+from tests.rigs.disks import CUT_EXT4, disk, refusal
+from tests.rigs.judging import FeedChange, Verdict, changes, check_and_repair, start_and_judge
+from tests.rigs.ledger import NEVER_STORED, Change, Cut, Expected, Ledger, Resource, Revision, State, expected
+from tests.rigs.powercut.commands import COMMANDS
+from tests.rigs.powercut.rig import CAUGHT, WITH_EVENTS, Plan, Rig
+from tests.rigs.weakened import DIRECTORY_FSYNC
 from tests.service import running
 from tests.waiting import eventually
 
@@ -25,7 +28,7 @@ Judged = Callable[..., Verdict]
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Expected], list[Change]]:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Expected], list[FeedChange]]:
     """A tree with two documents of several revisions, what is expected of it, and the changes that it shows."""
     directory = tmp_path_factory.mktemp("stored")
     ledger = Ledger()
@@ -39,7 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Expecte
 
 
 @pytest.fixture
-def judged(stored: tuple[Path, list[Expected], list[Change]], tmp_path: Path, pool: ProcessPoolExecutor) -> Judged:
+def judged(stored: tuple[Path, list[Expected], list[FeedChange]], tmp_path: Path, pool: ProcessPoolExecutor) -> Judged:
     """Do something to a copy of the document with the most revisions, and judge the tree."""
     tree, expected, shown = stored
     data = tmp_path / "data"
@@ -145,3 +148,99 @@ def test_what_a_power_cut_could_do_is_noticed(tamper: Callable[[Path], None], sa
 def test_the_check_notices_damage_too(judged: Judged, tmp_path: Path, pool: ProcessPoolExecutor) -> None:
     judged(half_forgotten)
     assert pool.submit(check_and_repair, tmp_path / "data").result() != []
+
+
+DATA = Resource("hr/leave/data/D/data.xml")
+DRAFT = Resource("hr/leave/draft/D/data.xml")
+
+
+def change(begun: int, acknowledged: int, tag: str, *, gone: bool = False, resource: Resource = DATA) -> Change:
+    revision = None if gone else Revision(tag, 1, "application/xml", "1", "", f"user-{tag}")
+    return Change(resource, begun, acknowledged, State(revision, tag, f"instant-{tag}"))
+
+
+def test_the_last_acknowledged_change_and_those_in_flight_are_possible() -> None:
+    """A cut between two numbers; what began after it is impossible, and what was replaced before it is older."""
+    changes = [change(1, 2, "a"), change(3, 4, "b"), change(5, 9, "c"), change(12, 13, "d")]
+    (each,) = expected(changes, Cut(began=6, ended=7))
+    assert [each.current(tag) for tag in ("a", "b", "c", "d", None)] == [None, 2, 3, None, None]
+    assert [state.etag for state in each.older(2)] == ["a"]
+    assert [state.etag for state in each.older(3)] == ["a", "b"]
+
+
+def test_nothing_is_possible_until_the_first_change_is_acknowledged() -> None:
+    (each,) = expected([change(1, 9, "a")], Cut(began=5, ended=6))
+    assert (each.states[0], each.current(None), each.current("a")) == (NEVER_STORED, 0, 1)
+    (each,) = expected([change(1, 4, "a")], Cut(began=5, ended=6))
+    assert (each.current(None), each.current("a")) == (None, 1)
+
+
+def test_nothing_read_promises_the_least_of_what_it_may_mean() -> None:
+    """Stored and deleted while the picture was taken: nothing to be read may be that neither is on the disk."""
+    (each,) = expected([change(5, 6, "a"), change(7, 8, "b", gone=True)], Cut(began=4, ended=9))
+    assert each.current(None) == 0
+    (each,) = expected([change(1, 2, "a"), change(7, 8, "b", gone=True)], Cut(began=4, ended=9))
+    assert each.current(None) == 2
+    assert [state.etag for state in each.older(2)] == ["a"]
+
+
+def test_the_order_among_clients_is_that_of_instants() -> None:
+    """The one that began first may have been stored last."""
+    (each,) = expected([change(1, 4, "b"), change(2, 3, "a")], Cut(began=5, ended=6))
+    assert [each.current(tag) for tag in ("a", "b")] == [None, 2]
+
+
+def test_creation_and_owner_are_those_of_the_first_revision_since_it_was_gone() -> None:
+    changes = [change(1, 2, "a"), change(3, 4, "b"), change(5, 6, "c", gone=True), change(7, 8, "d")]
+    (each,) = expected(changes, Cut(began=9, ended=10))
+    revisions = [state.revision for state in each.states if state.revision is not None]
+    assert [(revision.created, revision.owner) for revision in revisions] == [
+        ("instant-a", "user-a"),
+        ("instant-a", "user-a"),
+        ("instant-d", "user-d"),
+    ]
+
+
+def test_a_draft_keeps_nothing_older() -> None:
+    (each,) = expected([change(1, 2, "a", resource=DRAFT), change(3, 4, "b", resource=DRAFT)], Cut(5, 6))
+    assert (each.current("b"), list(each.older(2))) == (2, [])
+
+
+pytestmark = pytest.mark.xdist_group("loop")  # there are few loop devices
+
+_PLAN = Plan(at_rest=4, under_load=4, real_every=8)
+_WEAKENED_PICTURES = 4
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory: pytest.TempPathFactory, pool: ProcessPoolExecutor) -> Iterator[Rig]:
+    directory = tmp_path_factory.mktemp(CUT_EXT4.title)
+    reason = refusal(CUT_EXT4, directory, is_to_cut=True)
+    if reason is not None:
+        pytest.skip(reason)
+    with disk(CUT_EXT4, directory) as made:
+        yield Rig(made, directory, pool)
+
+
+def test_every_acknowledged_write_survives_a_power_cut(on_disk: Rig) -> None:
+    """Whole, with its headers and its older revisions; the service starts, and works on."""
+    outcome = on_disk.run(_PLAN)
+    assert outcome.violations == []
+    assert outcome["started for real"] == 1
+    assert outcome["in flight at the cut"] > 0
+    assert outcome["states read"] > outcome["snapshots"]
+    assert outcome["older revisions read"] > 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_power_cut_under_a_command_loses_nothing(on_disk: Rig, command: str) -> None:
+    """What is current stays, a second run completes it, and ``check --deep`` finds nothing then."""
+    outcome = on_disk.run_command(command, 2)
+    assert outcome.violations == []
+    assert outcome["snapshots"] > 1
+    assert outcome["states read"] > 0
+
+
+def test_a_missing_fsync_of_names_is_noticed(on_disk: Rig) -> None:
+    """The long run takes every protection away, one after the other; this is the one that is hidden most easily."""
+    assert on_disk.run_without(DIRECTORY_FSYNC, _WEAKENED_PICTURES)[CAUGHT] > 0
