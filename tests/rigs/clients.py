@@ -68,6 +68,10 @@ class Client:
     def begin(self) -> None:
         self._put(Resource(f"{self._form}/form/{FORM_XHTML}", 1), SHARED[FORM], XHTML, "1")
 
+    def store(self, documents: int) -> None:
+        for number in range(documents):
+            self._save(data(FORM, f"old-{number}"))
+
     def act(self) -> None:
         (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
         action()
@@ -261,15 +265,17 @@ class Client:
             self.violations.append(f"GET {resource.path} {headers}: another part")
 
     def _search(self, text: str, expected: dict[str, str]) -> None:
-        query = f"<search><query>{text}</query><page-size>99</page-size></search>".encode()
-        answer = self._post(f"{PUBLIC}/search/{FORM}", query)
+        name = '<query path="customer/name" match="{}">{}</query>'.format
+        queries = (f"<query>{text}</query>", name("exact", text), name("substring", text.upper()))
+        query = self._rng.choice(queries[:1] if text == self._word else queries)
+        answer = self._post(f"{PUBLIC}/search/{FORM}", f"<search>{query}<page-size>99</page-size></search>".encode())
         if not self._expect_status(answer, f"search for {text}", 200):
             return
         root = ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
         names = found(answer.body)
         shown = dict(zip(names, (each.attrib["last-modified"] for each in root), strict=False))
         if shown != expected or len(names) != len(expected):
-            self.violations.append(f"search for {text}: found {shown} instead of {expected}")
+            self.violations.append(f"search for {query}: found {shown} instead of {expected}")
 
     def _save(self, resource: Resource) -> None:
         known = len(self._known[resource])
@@ -397,6 +403,19 @@ class Client:
 
 def _named(resource: Resource) -> str:
     return resource.path.split("/")[3] + ("°" if resource.is_draft else "")
+
+
+class Searcher(Client):
+    """Looks after each answer whether it finds what it has stored, and nothing else any more."""
+
+    def act(self) -> None:
+        known, gone = set(self._tokens.values()), len(self._gone_tokens)
+        super().act()
+        for token in self._gone_tokens[gone:]:
+            self._search(token, {})
+        for resource, token in self._tokens.items():
+            if token not in known and resource.path.startswith(f"{FORM}/"):
+                self._search(token, {_named(resource): self._living[resource].instant})
 
 
 _SHARED = 2

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.rigs.judging import Verdict, judge
 from tests.rigs.ledger import Cut, Ledger
 from tests.rigs.report import Tally, prefixed
 from tests.rigs.server import Server, Variant, kill_early, working
-from tests.service import alone
+from tests.service import Service, alone
 
 HEADINGS = (
     *("requests", "writes", "outcomes unknown at first", "workers killed", "services killed", "commands killed"),
@@ -43,6 +44,11 @@ class Plan:
     service_kills: tuple[float, float] | None = (6.0, 12.0)
     commands: tuple[float, float] | None = (0.1, 1.0)
     clock_jumps: tuple[float, float] | None = None
+    beside: Callable[[Service], Callable[[], object]] | None = None
+    """What is done over and over, without a pause."""
+    client: type[Client] = Client
+    documents: int = 0
+    """Of the form of all, and changed by nobody."""
 
 
 def run(plan: Plan, directory: Path) -> Tally:
@@ -57,14 +63,17 @@ def run(plan: Plan, directory: Path) -> Tally:
         tally["clock jumps"] += 1
 
     with closing(Server(directory / "service", variant)) as server:
-        clients = [Client(lambda: server.service, ledger, number, plan.seed) for number in range(plan.clients)]
+        clients = [plan.client(lambda: server.service, ledger, number, plan.seed) for number in range(plan.clients)]
         keeper = Keeper(server, ledger, directory, random.Random(plan.seed))
         _prepare(server, keeper, clients)
+        if plan.documents:
+            Client(lambda: server.service, ledger, plan.clients).store(plan.documents)
         disturbing = (
             (lambda: server.kill_worker(rng), plan.worker_kills),
             (server.kill, plan.service_kills),
             (keeper.run_next, plan.commands),
             (jump, plan.clock_jumps),
+            *([(plan.beside(server.service), (0.0, 0.0))] if plan.beside else []),
         )
         for left in reversed(range(plan.stretches)):
             with working([client.act for client in clients], disturbing, plan.seed) as over:
