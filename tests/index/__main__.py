@@ -34,7 +34,6 @@ def main() -> int:
 
 
 def _race(report: Report, directory: Path) -> None:
-    """Writers who look for what they have stored, beside something."""
     for number, (beside, disturbance, documents) in enumerate(_RACES):
         name = f"{documents} documents, beside {beside}"
         race = replace(RACE, name=name, seconds=_SECONDS, beside=disturbance, documents=documents)

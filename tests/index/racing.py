@@ -15,8 +15,6 @@ RACE = Plan("nothing else", 2.0, client=Searcher, documents=10, worker_kills=Non
 
 
 def reindexing(service: Service) -> Callable[[], None]:
-    """Rebuild the index, over HTTP."""
-
     def once() -> None:
         answer = service.raw("POST", f"{service.face}/reindex", {}, b"")
         assert answer.status == 200, answer.cause

@@ -57,7 +57,6 @@ class Scenario:
 
 
 def views(root: Path) -> Views:
-    """Return what is served; ``None`` if the service does not start."""
     if not (root / "layout.json").exists():
         return None
     try:
@@ -133,8 +132,7 @@ class Round:
         return kills.run(arguments, self._scratch / "said", at=at, strike=strike)
 
     def _views(self, work: Path) -> Views:
-        """Read a copy, because a starting service cleans up."""
-        source = work / self._scenario.data
+        source = work / self._scenario.data  # a copy is read, because a starting service cleans up
         return views(copied(source, self._scratch / "views")) if source.exists() else None
 
     def _kept(self, work: Path) -> set[str]:
@@ -232,7 +230,6 @@ def save_before(workshop: Workshop) -> None:
 
 
 def age(workshop: Workshop) -> None:
-    """Bring the tree back to the format of the first version."""
     workshop.file("layout.json").write_text(json.dumps({"format": 1}))
     shutil.rmtree(workshop.file(".quarantine"))
     shutil.rmtree(workshop.file(".locks"))
@@ -296,5 +293,4 @@ SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
 
 
 def directory(pristine: Path, scratch: Path, inflict: Inflict) -> Path:
-    """Make everything that a scenario needs, to be copied for each strike."""
     return prepared(pristine, scratch / "prepared", inflict)

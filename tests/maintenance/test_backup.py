@@ -54,7 +54,6 @@ def command(*arguments: str) -> Result:
 
 
 def backup(workshop: Workshop, destination: Path) -> Path:
-    """Make a backup and return its path."""
     done = command("backup", str(destination), "--data", str(workshop.root))
     assert done.exit_code == 0, done.output
     return Path(done.stderr.partition(": ")[0])

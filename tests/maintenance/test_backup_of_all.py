@@ -28,7 +28,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def backup(place: Several, *options: str, status: int = 0) -> Path:
-    """Make a backup and return its path."""
     done = place.run("backup", str(place.directory / "backups"), *options)
     assert done.status == status, done
     return max((place.directory / "backups").glob("2*Z"))

@@ -35,7 +35,6 @@ def place(tmp_path: Path) -> DirectoryPlace:
 def found(
     place: DirectoryPlace, bodies_of: BodiesOf | None = None, *, deep: bool = False
 ) -> list[tuple[FindingKind, str]]:
-    """Return the kinds of findings with the names in the tree that they are about."""
     tree = FolderTree(place.root, lock_timeout=1)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(open_index(Settings(data=tree.root), properties, tree.root))

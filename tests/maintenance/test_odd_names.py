@@ -28,7 +28,6 @@ ODD = (
 
 
 def names() -> list[str]:
-    """Return names that the service itself uses, and others made of such parts; the same in each run."""
     made = random.Random(12)
     return [*ODD, *("".join(made.sample(PARTS, made.randint(1, 3))) for _ in range(40))]
 

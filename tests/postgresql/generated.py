@@ -27,8 +27,6 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class Part:
-    """A control, or a section or grid with parts inside."""
-
     kind: str
     name: str
     is_repeated: bool = False

@@ -48,8 +48,6 @@ def server() -> Iterator[Server]:
 
 @dataclass
 class ServedDatabase:
-    """A service on a schema of its own."""
-
     service: Service
     server: Server
     schema: str
@@ -65,7 +63,6 @@ class ServedDatabase:
         self.server.execute(statement)
 
     def end_connections(self) -> None:
-        """Let the server end all connections of the service."""
         self.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keeper'")
 
     def is_ready(self) -> Answer:
@@ -179,7 +176,6 @@ def becomes_ready(asked: ServedDatabase) -> None:
 
 @contextmanager
 def locked(asked: ServedDatabase, table: str) -> Iterator[None]:
-    """Keep everybody from a table for a block."""
     conninfo = f"host={asked.server.directory} port={asked.server.port} dbname={DATABASE} user=admin"
     with psycopg.connect(conninfo) as connection:
         connection.execute(f"LOCK TABLE {asked.schema}.{table} IN ACCESS EXCLUSIVE MODE".encode())

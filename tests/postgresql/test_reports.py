@@ -73,7 +73,6 @@ class Both(DatabaseStorage):
         )
 
     def changed(self, form: Form, document: str) -> None:
-        """See ``CommitListener``."""
         self.rows.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
@@ -113,7 +112,6 @@ class Both(DatabaseStorage):
         return self._asked(statement, names).fetchall()
 
     def views(self) -> dict[str, tuple[list[str], list[Row]]]:
-        """Every flat view with its columns and rows."""
         return {str(name): self.view(str(name)) for (name,) in self.ask("SELECT view FROM {}", "catalogue_views")}
 
     def view(self, name: str) -> tuple[list[str], list[Row]]:
@@ -217,7 +215,6 @@ def test_views_are_those_of_a_tree_row_by_row(both: Both, seed: int) -> None:
 
 
 def names(both: Both, column: str = "name", table: str = MAIN) -> dict[str, object]:
-    """The values of a control by document."""
     columns, rows = both.view(table)
     return {str(row[0]): row[columns.index(column)] for row in rows}
 

@@ -53,7 +53,6 @@ def storage(storage_uri: str, tmp_path: Path) -> DatabaseStorage:
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contents of more than ten bytes are in pieces."""
     monkeypatch.setattr(revision_rows, "INLINE", 10)
     monkeypatch.setattr(revision_rows, "PIECE", 1000)
 

@@ -46,8 +46,6 @@ NOTHING_FOUND, ALL_REPAIRED = 0, 3
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong with a disk, and how many states and older revisions were read to know it."""
-
     violations: list[str] = field(default_factory=list)
     states: int = 0
     older: int = 0
@@ -132,7 +130,6 @@ def judge(
 
 
 def changes(service: Service, since: str = "start") -> list[FeedChange]:
-    """Return all changes after a cursor."""
     found, has_more = list[FeedChange](), True
     while has_more:
         answer = service.raw("GET", f"{PUBLIC}/changes?since={since}&limit=1000")
@@ -377,7 +374,6 @@ class _Judge:
             time.sleep(0.1)
 
     def _to_rewrite(self) -> list[Resource]:
-        """Those with the most revisions, the last of which may still be on its way."""
         found = [resource for resource in self._found if resource == resource.main and not resource.is_draft]
         return sorted(found, key=lambda resource: -self._found[resource])[:_REWRITTEN]
 

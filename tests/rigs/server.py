@@ -83,7 +83,6 @@ class Server:
                 self.kills["workers killed"] += 1
 
     def kill(self) -> None:
-        """Kill the master and every worker, and start the service again."""
         with self._lock:
             master = self.service.process.pid
             os.kill(master, signal.SIGSTOP)  # it must not start new workers meanwhile

@@ -21,7 +21,6 @@ _NOT_TRIED = 3
 
 
 def main() -> int:
-    """Run every trial against one cluster."""
     if MISSING:
         click.echo(f"NOT TRIED: {', '.join(MISSING)} not installed (Debian: ceph-mon ceph-osd ceph-common radosgw)")
         return _NOT_TRIED

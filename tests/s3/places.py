@@ -30,7 +30,6 @@ _D = "attachments/pics/album/data/D"
 
 
 def bodies_at(directory: Path, server: S3Server, keeps_history: KeepsHistory = keeps_all) -> ObjectBodies:
-    """The place in the bucket of a server, with its notes in a directory."""
     objects = Objects(parse_bucket(f"s3://{BUCKET}/attachments", server.url), LIMITS)
     return ObjectBodies(objects, str(directory), keeps_history)
 
@@ -60,7 +59,6 @@ class BucketPlace(Place):
         return {"stray", *self.ids()}
 
     def ids(self, address: DocumentAddress = CAT) -> set[str]:
-        """The content ids of the objects of an attachment."""
         prefix = f"attachments/pics/album/{address.collection.value}/{address.document}/{address.name}/"
         return {key.removeprefix(prefix) for key in self.server.keys_of(prefix)}
 

@@ -46,7 +46,6 @@ class Outcome:
 
 @contextmanager
 def service_on(gateway: Gateway, directory: Path, workers: int = 1) -> Iterator[Service]:
-    """A service whose attachments are in the bucket of the gateway."""
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "settings.toml"
     file.write_text(

@@ -175,7 +175,6 @@ def conflict(subject: Subject, address: Address) -> Sidecar:
 
 
 def content(found: StoredRevision | None) -> bytes | None:
-    """The content of what was found; ``None`` where it has none."""
     if found is None or found.file is None:
         return None
     with found.file as file:
@@ -183,14 +182,11 @@ def content(found: StoredRevision | None) -> bytes | None:
 
 
 def revision(found: StoredRevision | None) -> StoredRevision:
-    """Return the revision that must have been found."""
     assert found is not None
     return found
 
 
 class StorageContract:
-    """Tests of a storage; ``lacks`` says which ones it cannot pass, and why."""
-
     lacks: ClassVar[Mapping[str, str]] = {}
 
     constructed: Callable[[Path], Subject]
@@ -725,7 +721,6 @@ class StorageContract:
 
 
 def tree_at(root: Path, *, is_locked: bool = True) -> Store:
-    """A tree, whose locks may hold nobody."""
     store = opened(Store(initialised(root), lock_timeout=TIMEOUT))
     if not is_locked:
         store._locks.holding = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
@@ -748,8 +743,6 @@ def is_free(storage: RevisionStorage, address: Address) -> bool:
 
 
 def write_elsewhere(storage: RevisionStorage, address: Address) -> None:
-    """Hold the lock of an address for a moment, in another thread."""
-
     def hold() -> None:
         with storage.writing(address):
             pass
@@ -759,5 +752,4 @@ def write_elsewhere(storage: RevisionStorage, address: Address) -> None:
 
 @contextmanager
 def no_lock(*_: object) -> Iterator[None]:
-    """Grant a lock to everybody."""
     yield

@@ -130,7 +130,6 @@ class TestDatabase(StorageContract):
         return Subject(storage, unlocked, lambda: self.files(storage))
 
     def files(self, storage: DatabaseStorage) -> set[str]:
-        """Return the names of all rows."""
         return rows(storage)
 
 
@@ -143,6 +142,5 @@ class TestDatabaseWithPieces(TestDatabase):
         monkeypatch.setattr(revision_rows, "PIECE", 100_000)
 
     def files(self, storage: DatabaseStorage) -> set[str]:
-        """Return the names of all rows after a sweep."""
         revision_rows.sweep(storage.database, 0, 1000)
         return rows(storage)

@@ -42,7 +42,6 @@ def file_of(root: Path, name: str = "data.xml") -> Path:
 
 @pytest.fixture
 def store(root: Path) -> Store:
-    """A tree with one revision of a document."""
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
     return store

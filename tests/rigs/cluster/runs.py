@@ -107,7 +107,6 @@ def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
 def _loaded(
     plan: Plan, cluster: _Cluster, tormentor: faults.Tormentor, over: Path
 ) -> tuple[list[load.Seen], list[Record], float]:
-    """Put the load on it while it is tormented: what the clients saw, the histories, and when the load ended."""
     port, seconds = cluster.balancer.port, plan.kills * _CYCLE
     with (
         ProcessPoolExecutor(_CLIENTS, mp_context=multiprocessing.get_context("spawn")) as pool,

@@ -125,7 +125,6 @@ class _Members:
         self._next_count = time.monotonic()
 
     def join(self, kind: Kind) -> bool:
-        """Connect one more; ``False`` where that fails."""
         connection = socket.socket()
         if kind is Kind.READER:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -222,8 +221,6 @@ _LARGE_SIZE = 8 << 20
 
 @dataclass
 class Times:
-    """Seconds that the answers took, and what was not answered as it should be."""
-
     reads: list[float] = field(default_factory=list)
     writes: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)

@@ -72,7 +72,6 @@ def _sets(each: int, *, alone: bool) -> dict[str, Mapping[Kind, int]]:
 
 
 def _recovery(face: Service) -> float | None:
-    """How long it takes, after the slow clients have gone, until an ordinary one is served."""
     began = time.monotonic()
     while time.monotonic() - began < _RECOVERY:
         try:

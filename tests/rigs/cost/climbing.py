@@ -54,8 +54,6 @@ class Cost:
 
 @dataclass
 class Climb:
-    """The search within one kind: what was tried, and the best of it, the costliest first."""
-
     kind: str
     make: Make
     tried: int = 0

@@ -308,7 +308,6 @@ _NAMES = ("d", "field", "é", "grid-iteration")
 
 
 def content(genes: Genes, room: int) -> str:
-    """What stands inside a root element, of up to some characters."""
     return SHAPES[genes.shape % len(SHAPES)](genes, room)
 
 

@@ -33,8 +33,6 @@ SETTINGS = {"PERSISTENCE_MIN_FREE": str(1 << 20)}
 
 @dataclass(slots=True)
 class Story(Tally):
-    """What happened on a disk: requests that were served, refusals by status, and everything wrong."""
-
     headings: Sequence[str] = ("served", "refused")
     refusals: Counter[int] = field(default_factory=Counter)
 
@@ -57,7 +55,6 @@ class Filler:
         self._refused: dict[str, bytes] = {}
 
     def fill(self) -> None:
-        """Write until refusals come, and then a good many refusals of every kind."""
         number = 0
         while sum(self._story.refusals.values()) < _REFUSALS and number < _MOST_WRITES:
             is_stored = self.put(f"app/form/data/{number}/data.xml", number).status == HTTPStatus.CREATED

@@ -25,8 +25,6 @@ _RELEVANT = b"<d><a>" + b"text" * 100 + b"</a>" + b"<b relevant='false'>text</b>
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A request that reads: its method, its path below ``app/form``, and its headers."""
-
     title: str
     path: str
     method: str = "GET"

@@ -115,7 +115,6 @@ def noticed(weakness: str, directory: Path) -> list[str]:
 
 
 def _vital(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
-    """An error where the index is told, and where the sidecar and the content are fsynced."""
     notes = [point for point in points if point.call == "write" and point.is_for_the_index]
     fsyncs = [point for point in points if point.call == "fsync"]
     return [(point, ["EIO"]) for point in (*notes, *fsyncs[:2])]

@@ -50,8 +50,6 @@ class Footprint:
 
 
 class Trial:
-    """Faults in the requests of a service that has one worker with one serving thread."""
-
     def __init__(self, service: Service, directory: Path) -> None:
         self._service = service
         self._injector = Injector(service, directory)

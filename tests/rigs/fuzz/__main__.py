@@ -56,7 +56,6 @@ def main(*, requests: int, seed: int) -> None:
 
 
 def _measured(pool: ProcessPoolExecutor, service: Service, kind: str, requests: int, seed: int) -> RunTotals:
-    """Requests of a kind, with what the service held before and after."""
     before = processes.held(service)
     totals = _jobs(pool, service, [kind], requests, seed)
     after, strays = processes.held(service), processes.strays(service)
@@ -75,7 +74,6 @@ def _sum(held: Held, name: str) -> int:
 
 
 def _jobs(pool: ProcessPoolExecutor, service: Service, kinds: Iterable[str], requests: int, seed: int) -> RunTotals:
-    """Kinds of requests in equal numbers, in parallel."""
     named = list(kinds)
     totals = RunTotals(f"{service.dialect}, {' '.join(named)}", (*HEADINGS, *_HELD))
     each = requests // (_PARTS * len(named))

@@ -30,7 +30,6 @@ _PUBLIC = "/fr/service/persistence"
 
 
 def places(app: str) -> list[Place]:
-    """Some places of an application: saved data, a draft, a definition of another form."""
     below = f"/crud/{app}"
     return [
         *(Place(f"{below}/form/data/{number}/data.xml") for number in range(4)),

@@ -117,7 +117,6 @@ class Request:
     version: bytes = b"HTTP/1.1"
 
     def header(self, name: bytes) -> bytes | None:
-        """The first value of a header, its name in any case."""
         return next((value for own, value in self.headers if own.lower() == name.lower()), None)
 
     def raw(self) -> bytes:
@@ -146,7 +145,6 @@ class Exchange:
 
 
 def exchange(port: int, request: Request) -> Exchange:
-    """Send a request and read until the server closes the connection."""
     began = time.monotonic()
     answer, trouble, rest = None, "", b""
     try:

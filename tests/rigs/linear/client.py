@@ -44,8 +44,6 @@ class Plan:
 
 @dataclass(slots=True)
 class Record:
-    """What a process did: its operations in each round, and what must not be, whatever the order."""
-
     rounds: list[list[Operation]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)

@@ -81,7 +81,6 @@ def count(tally: Tally, records: Iterable[Record], histories: Iterable[Sequence[
 def judge(
     tally: Tally, name: str, history: Iterable[Operation], state: State = NOTHING_STORED, most: int = MOST_TRIED
 ) -> None:
-    """Note whether a history is linearizable that begins in a state."""
     finding = check(history, state, most)
     tally["segments"] += 1
     tally["most steps tried"] = max(tally["most steps tried"], finding.tried)

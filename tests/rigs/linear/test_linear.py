@@ -40,7 +40,6 @@ def none(start: int, end: int) -> Operation:
 
 
 def delete(start: int, end: int, status: int = 204, **more: object) -> Operation:
-    """A DELETE; its tombstone has the instant ``more`` says."""
     return Operation(Kind.DELETE, start, end, status, **more)  # type: ignore[arg-type]
 
 

@@ -202,7 +202,6 @@ class Remover:
         self._forget(key)
 
     def look_back(self) -> None:
-        """Compare every file of each document with the model, and the disk with what must be gone from it."""
         for key, document in self._documents.items():
             self._compare(key, document)
         if any(document.is_vague for document in self._documents.values()):

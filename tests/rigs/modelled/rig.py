@@ -164,7 +164,6 @@ class Keeper:
             self.run(*command)
 
     def run(self, *command: str) -> str:
-        """Run a command to its end, judge what it said, and return that."""
         process = self._started(command)
         try:
             said, errors = process.communicate(timeout=_LONGEST)

@@ -57,8 +57,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of the disk, the data directory in it, and the moment."""
-
     number: int
     image: Path
     data: Path
@@ -168,7 +166,6 @@ class Rig:
         return self._picture(service, ledger)
 
     def _under_load(self, service: Service, ledger: Ledger, pictures: int) -> list[Picture]:
-        """Pictures at random moments while clients write as fast as they can."""
         rng, taken = random.Random(pictures), list[Picture]()
         clients = [self._writer(service, ledger, number) for number in range(1, _CLIENTS + 1)]
         with working([client.act for client in clients]) as over:
