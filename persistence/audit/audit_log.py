@@ -1,11 +1,18 @@
-"""The files of the audit: several processes append chained lines to one, and rotate it; streams to other places.
+"""The audit: its lines and the chain of digests over them, the files in which they stand, and streams to other places.
 
-The lock file ``NAME.lock`` has the head of the chain: the last line, and where it ends, noted after the line is
-written. If the file ends elsewhere (a crash, another program), the next writer recovers the chain and removes nothing.
+A line is ``{"n":NUMBER,"at":"INSTANT",...,"prev":"DIGEST","digest":"DIGEST"}``. ``digest`` is the SHA-256 of everything
+before ``,"digest"``, or its HMAC-SHA-256 by a signing key, whose id is then in ``seal``. Numbers begin with 1 and have
+no gaps, also across files.
+
+Several processes append lines to one file, and rotate it. The lock file ``NAME.lock`` has the head of the chain: the
+last line, and where it ends, noted after the line is written. If the file ends elsewhere (a crash, another program),
+the next writer recovers the chain and removes nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 import logging.handlers
 import os
@@ -14,36 +21,239 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import BinaryIO, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from persistence.audit.chain import (
-    BEGIN,
-    DISCARDED,
-    REPAIRED,
-    START,
-    UNSEALED,
-    AuditEvent,
-    Head,
-    Seal,
-    SealOf,
-    chained,
-    examined,
-    head_of,
-)
 from persistence.closable import Closable, PeriodicThread
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError, as_disk_error
 from persistence.keys import Keys
+from persistence.limits import CHUNK, LONGEST_AUDIT_EVENT, LONGEST_AUDIT_LINE
 from persistence.metrics.observations import AUDIT_FAULTS
 from persistence.model.network_addresses import host_of
-from persistence.model.texts import next_after
+from persistence.model.texts import Instant, json_line, next_after
 from persistence.settings import Settings
 from persistence.storage import files
 from persistence.storage.locks import LogLock
+
+_PURPOSE = b"audit"
+_TAIL = b',"digest":"'
+_DIGITS = 64
+_TAIL_LENGTH = len(_TAIL) + _DIGITS + len('"}')
+_RECORD_LENGTH = 160
+ORIGIN = "0" * _DIGITS
+"""The digest before the first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How lines are digested: keyed by a signing key if there is an id, else plainly."""
+
+    key_id: str = ""
+    key: bytes = b""
+
+    @classmethod
+    def by(cls, key_id: str, secret: bytes) -> Seal:
+        """Return the seal of a signing key. Its secret signs access tokens, so a key is derived from it."""
+        return cls(key_id, hmac.digest(secret, _PURPOSE, "sha256"))
+
+    def digest(self, text: bytes) -> str:
+        return (hmac.digest(self.key, text, "sha256") if self.key_id else hashlib.sha256(text).digest()).hex()
+
+
+UNSEALED = Seal()
+SealOf = Callable[[str], Seal | None]
+"""Finds the seal of a signing key by its id; ``None`` if the key is gone."""
+
+
+class Head(NamedTuple):
+    """The last line: its number and digest; the bytes of the file that it ends, and when that began (epoch seconds)."""
+
+    number: int
+    digest: str
+    size: int
+    began: int
+
+    def record(self) -> bytes:
+        """Return its record in the lock file, which has a fixed length."""
+        return f"{self.number} {self.digest} {self.size} {self.began} ".ljust(_RECORD_LENGTH).encode()
+
+
+START = Head(0, ORIGIN, 0, 0)
+"""The head before the first line."""
+
+
+def head_of(record: bytes) -> Head | None:
+    """Read a record; ``None`` if it is empty or damaged."""
+    parts = record.split()
+    if len(parts) != len(Head._fields) or len(parts[1]) != _DIGITS:
+        return None
+    try:
+        return Head(int(parts[0]), parts[1].decode("ascii"), int(parts[2]), int(parts[3]))
+    except ValueError:
+        return None
+
+
+class ChainedLine(msgspec.Struct, frozen=True):
+    """The fields of a line that the chain needs."""
+
+    n: int
+    at: str
+    prev: str
+    digest: str
+    action: str
+    seal: str = ""
+    phase: str = ""
+    begun: int = 0
+    length: int = 0
+    sha256: str = ""
+    last: int = 0
+    lost: int = 0
+
+
+_decode = msgspec.json.Decoder(ChainedLine).decode
+
+
+def chained(event: bytes, head: Head, at: Instant, seal: Seal) -> tuple[bytes, str]:
+    """Return the line of an event that follows ``head``, with its line break, and its digest."""
+    sealed = f',"seal":"{seal.key_id}"' if seal.key_id else ""
+    text = b"".join(
+        (f'{{"n":{head.number + 1},"at":"{at}",'.encode(), event[1:-1], f',"prev":"{head.digest}"{sealed}'.encode())
+    )
+    digest = seal.digest(text)
+    return b"".join((text, _TAIL, digest.encode(), b'"}\n')), digest
+
+
+def parsed(line: bytes, seal_of: SealOf) -> ChainedLine | None:
+    """Read a line without its line break; ``None`` if it is damaged, or its digest differs.
+
+    If its signing key is missing, the digest is not compared: ``verify`` reports such lines.
+    """
+    if line[-_TAIL_LENGTH : -_TAIL_LENGTH + len(_TAIL)] != _TAIL:
+        return None
+    try:
+        found = _decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    seal = seal_of(found.seal) if found.seal else UNSEALED
+    if seal is not None and not hmac.compare_digest(seal.digest(line[:-_TAIL_LENGTH]), found.digest):
+        return None
+    return found
+
+
+BEGIN = "begin"
+"""The phase of a line that is written before a change, when changes need one."""
+
+REPAIRED, DISCARDED = "repaired", "discarded"
+"""Actions of the audit itself: it closed a line that a crash had torn; it removed an old file by the settings."""
+
+
+class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The facts of a line; those that do not apply are left out.
+
+    Of a request there are its ``id``, the other end of the connection (``peer``), the address that a proxy names
+    (``forwarded``, which nobody has verified), the names of the API key and of a second one, the ``user`` that the
+    caller names, and the ``status``. ``revision`` is the entity tag of what was read or stored. ``documents`` counts
+    those of a request for many. Of a command there are its ``command``, the user of the system who runs it, ``outcome``
+    and ``details``. ``begun`` is the number of the line of the phase ``BEGIN``. ``lost`` counts lines that could not be
+    written before.
+    """
+
+    action: str
+    phase: str = ""
+    begun: int = 0
+    id: str = ""
+    app: str = ""
+    form: str = ""
+    collection: str = ""
+    document: str = ""
+    name: str = ""
+    version: int = 0
+    revision: str = ""
+    documents: int | None = None
+    status: int = 0
+    user: str = ""
+    key: str = ""
+    second_key: str = ""
+    peer: str = ""
+    forwarded: str = ""
+    token: bool = False
+    command: str = ""
+    system_user: str = ""
+    outcome: str = ""
+    details: dict[str, object] = {}
+    length: int = 0
+    sha256: str = ""
+    file: str = ""
+    last: int = 0
+    lost: int = 0
+
+    def encoded(self) -> bytes:
+        """Return it as JSON on one line that is safe for a terminal. Details that are too long are left out."""
+        line = json_line(self)
+        return line if len(line) <= LONGEST_AUDIT_EVENT else json_line(replace(self, details={"left_out": len(line)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """A file that does not end where the head says: its last line that counts, and a ``torn`` piece behind it."""
+
+    last: Head | None
+    size: int
+    torn: TornPiece | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TornPiece:
+    """Bytes of a damaged line: their length and SHA-256, both without a line break at their end (``ends_line``)."""
+
+    length: int
+    sha256: str
+    ends_line: bool
+
+
+def examined(file: BinaryIO, head: Head | None, seal_of: SealOf) -> Remains:
+    """Examine an open file from the end of the head's line on, or all of it if it is shorter.
+
+    Lines that follow the head count: their process was killed before it noted them. Without a head the last whole line
+    counts; damage before it stays for ``verify`` to find.
+    """
+    size = file.seek(0, 2)
+    is_known = head is not None and head.size <= size
+    last = head if is_known else None
+    at = end = head.size if head is not None and is_known else 0
+    file.seek(at)
+    for line in lines_of(file):
+        at += len(line)
+        found = parsed(line[:-1], seal_of) if line.endswith(b"\n") else None
+        if is_known and (found is None or last is None or (found.n, found.prev) != (last.number + 1, last.digest)):
+            break
+        if found is not None:
+            last, end = Head(found.n, found.digest, at, 0), at
+    return Remains(last, size, None if end == size else piece_of(file, end, size))
+
+
+def piece_of(file: BinaryIO, start: int, end: int) -> TornPiece:
+    file.seek(end - 1)
+    ends_line = file.read(1) == b"\n"
+    left = length = end - start - ends_line
+    hashing = hashlib.sha256()
+    file.seek(start)
+    while left and (chunk := file.read(min(CHUNK, left))):
+        hashing.update(chunk)
+        left -= len(chunk)
+    return TornPiece(length, hashing.hexdigest(), ends_line)
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines with their line breaks; one that is too long comes in pieces, which do not parse."""
+    while line := file.readline(LONGEST_AUDIT_LINE):
+        yield line
+
 
 _PATIENCE = 2.0
 """Seconds for which a line waits for its turn: each takes some 20 microseconds."""
@@ -113,7 +323,7 @@ class AuditTrail(Closable):
         self._syncing: PeriodicThread | None = None
 
     def append(self, event: bytes) -> int:
-        """Append the line of an event, and return its number."""
+        """Append the line of an event, and return its number. Raises ``DiskError`` and ``BusyError``, as all sinks."""
         try:
             with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
@@ -305,7 +515,7 @@ class _RaisingHandler(logging.handlers.SysLogHandler):
 
 
 class SyslogAudit:
-    """Sends lines to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, with the facility ``authpriv``."""
+    """Sends lines, without numbers, to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, as ``authpriv``."""
 
     def __init__(self, address: str) -> None:
         host, port = host_of(address), address.rpartition(":")[2]
@@ -335,7 +545,7 @@ class SyslogAudit:
 
 
 class OutputAudit:
-    """Writes lines to standard output, each by one call of the system."""
+    """Writes lines, without numbers, to standard output, each by one call of the system."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -365,22 +575,15 @@ _DAY = 86_400
 # the outcome. If the second cannot be written, the change is made, its client hears so, and it has no outcome.
 
 
-class Sink(Protocol):
-    """Receives the lines: files, syslog, standard output."""
-
-    def append(self, event: bytes) -> int:
-        """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
-
-    def close(self) -> None: ...
-
-
 class AuditLog(Closable):
     """Writes events to a sink, if there is one.
 
     With ``is_required`` each change needs a line. ``on_fault`` hears of lines that are lost.
     """
 
-    def __init__(self, sink: Sink | None, *, is_required: bool, on_fault: Callable[[str], None]) -> None:
+    def __init__(
+        self, sink: AuditTrail | SyslogAudit | OutputAudit | None, *, is_required: bool, on_fault: Callable[[str], None]
+    ) -> None:
         self._sink = sink
         self.is_on = sink is not None
         self.is_required = is_required and self.is_on
@@ -429,22 +632,30 @@ class AuditLog(Closable):
 
 def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None]) -> AuditLog:
     """Return the audit log of the settings, whose file must be outside of ``places``, the data directories."""
-    sink: Sink | None = None
+
+    def newest_seal() -> Seal:
+        signing = keys.signing()
+        if not signing:
+            keys.add_signing(only_first=True)
+            signing = keys.signing()
+        return Seal.by(signing[-1].id, bytes.fromhex(signing[-1].secret))
+
+    sink: AuditTrail | SyslogAudit | OutputAudit | None = None
     if settings.audit == "syslog":
         sink = SyslogAudit(settings.audit_syslog)
     elif settings.audit == "stdout":
         sink = OutputAudit()
     elif settings.audit != "off":
         require_outside(settings.audit_file, places)
-        sink = trail = AuditTrail(
+        sink = AuditTrail(
             prepare(settings.audit_file),
             rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
             syncs_lines=settings.audit_sync == "line",
-            seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
+            seal=newest_seal if settings.audit_signed else lambda: UNSEALED,
             seal_of=seals(keys),
             on_fault=on_fault,
         )
-        trail.try_out()
+        sink.try_out()
     return AuditLog(sink, is_required=settings.audit_required, on_fault=on_fault)
 
 
@@ -456,12 +667,3 @@ def seals(keys: Keys) -> Callable[[str], Seal | None]:
         return None if found is None else Seal.by(found.id, bytes.fromhex(found.secret))
 
     return seal_of
-
-
-def _newest_seal(keys: Keys) -> Seal:
-    signing = keys.signing()
-    if not signing:
-        keys.add_signing(only_first=True)
-        signing = keys.signing()
-    newest = signing[-1]
-    return Seal.by(newest.id, bytes.fromhex(newest.secret))

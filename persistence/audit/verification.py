@@ -19,21 +19,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from persistence.audit.audit_log import lock_path
-from persistence.audit.chain import (
-    BEGIN,
-    DISCARDED,
-    ORIGIN,
-    REPAIRED,
-    START,
-    ChainedLine,
-    Head,
-    SealOf,
-    head_of,
-    lines_of,
-    parsed,
-    piece_of,
-)
+from persistence.audit import audit_log
 from persistence.closable import closed_after_error
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.limits import AUDIT_BYTES_READ, CHUNK, LONGEST_AUDIT_LINE, MOST_AUDIT_UNPACKED
@@ -59,7 +45,7 @@ class AuditVerdict:
     findings: list[str] = field(default_factory=list)
     more: int = 0
     notes: list[str] = field(default_factory=list)
-    last: Head = START
+    last: audit_log.Head = audit_log.START
 
     def add(self, finding: str) -> None:
         if len(self.findings) < _MOST_FINDINGS:
@@ -100,14 +86,14 @@ def opened(path: str) -> BinaryIO:
     return cast("BinaryIO", unpacked)
 
 
-def in_order(path: str, seal_of: SealOf) -> list[str]:
+def in_order(path: str, seal_of: audit_log.SealOf) -> list[str]:
     """Return the paths of the files of the audit in the order of their lines."""
     return [place.path for place in _places(path, seal_of)]
 
 
 def verify(
     path: str,
-    seal_of: SealOf,
+    seal_of: audit_log.SealOf,
     *,
     must_be_sealed: bool,
     expected: tuple[int, str] | None = None,
@@ -119,22 +105,22 @@ def verify(
     somebody has noted. Lines by the keys ``retired`` need not be compared.
     """
     with disk_errors("reading the audit"):
-        head, lock = None, lock_path(path)
+        head, lock = None, audit_log.lock_path(path)
         with ExitStack() as stack:
             if os.path.exists(lock):
                 stack.enter_context(LockFile(lock).exclusive("others are writing the audit", timeout=_PATIENCE))
                 with open(lock, "rb") as file:
-                    head = head_of(file.read(_RECORD))
+                    head = audit_log.head_of(file.read(_RECORD))
             places = _places(path, seal_of)
         return _Verification(places, head, seal_of, expected, retired).run(must_be_sealed=must_be_sealed)
 
 
-def _places(path: str, seal_of: SealOf) -> list[_Place]:
+def _places(path: str, seal_of: audit_log.SealOf) -> list[_Place]:
     # Files beside it that begin with its name and a dot or hyphen are its own: programs that rotate logs name them so.
     directory, name = os.path.split(path)
     with disk_errors("looking for files of the audit"):
         names = [each for each in sorted(os.listdir(directory)) if each.startswith((f"{name}.", f"{name}-"))]
-        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(lock_path(path)))
+        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(audit_log.lock_path(path)))
         files = [each for each in (path, *beside) if os.path.isfile(each)]
     found = [
         _Place(each, None if each.endswith(_GZIP) else os.path.getsize(each), _first_number(each, seal_of))
@@ -145,12 +131,12 @@ def _places(path: str, seal_of: SealOf) -> list[_Place]:
     return sorted(found, key=lambda place: (place.first, place.path != path, place.path))
 
 
-def _first_number(path: str, seal_of: SealOf) -> int:
+def _first_number(path: str, seal_of: audit_log.SealOf) -> int:
     with (
         suppress(gzip.BadGzipFile, EOFError, zlib.error),
         cast("BinaryIO", gzip.open(path, "rb") if path.endswith(_GZIP) else open(path, "rb")) as file,
     ):
-        lines = (parsed(line[:-1], seal_of) for line in islice(lines_of(file), _LINES_EXAMINED))
+        lines = (audit_log.parsed(line[:-1], seal_of) for line in islice(audit_log.lines_of(file), _LINES_EXAMINED))
         return next((line.n for line in lines if line is not None), 0)
     return 0
 
@@ -158,8 +144,8 @@ def _first_number(path: str, seal_of: SealOf) -> int:
 @dataclass(slots=True)
 class _Verification:
     _places: list[_Place]
-    _head: Head | None
-    _seal_of: SealOf
+    _head: audit_log.Head | None
+    _seal_of: audit_log.SealOf
     _expected: tuple[int, str] | None
     _retired: AbstractSet[str]
     _verdict: AuditVerdict = field(default_factory=AuditVerdict)
@@ -199,14 +185,14 @@ class _Verification:
     def _pieces(self, file: BinaryIO, place: _Place) -> Iterator[tuple[int, int]]:
         at = 0
         vouching = []
-        for line in lines_of(file):
-            if b'"action":"%s"' % REPAIRED.encode() in line:
-                found = parsed(line.removesuffix(b"\n"), self._seal_of)
-                if found is not None and found.action == REPAIRED and at > found.length:
+        for line in audit_log.lines_of(file):
+            if b'"action":"%s"' % audit_log.REPAIRED.encode() in line:
+                found = audit_log.parsed(line.removesuffix(b"\n"), self._seal_of)
+                if found is not None and found.action == audit_log.REPAIRED and at > found.length:
                     vouching.append((at - found.length - 1, at, found))
             at += len(line)
         for start, end, found in vouching:
-            if piece_of(file, start, end).sha256 == found.sha256:
+            if audit_log.piece_of(file, start, end).sha256 == found.sha256:
                 self._verdict.notes.append(
                     f"{place.name}: a crash has torn a line, of which {found.length} bytes are left (line {found.n})"
                 )
@@ -215,11 +201,11 @@ class _Verification:
 
     def _file(self, file: BinaryIO, place: _Place, pieces: dict[int, int]) -> None:
         at = until = 0
-        for number, line in enumerate(lines_of(file), 1):
+        for number, line in enumerate(audit_log.lines_of(file), 1):
             if place.size is not None and at >= place.size:
                 break
             until = pieces.get(at, until)
-            found = parsed(line[:-1], self._seal_of) if line.endswith(b"\n") else None
+            found = audit_log.parsed(line[:-1], self._seal_of) if line.endswith(b"\n") else None
             where = f"{place.name}, line {number}"
             if at < until:
                 if found is not None:
@@ -231,11 +217,11 @@ class _Verification:
                 self._line(found, where)
             at += len(line)
 
-    def _line(self, line: ChainedLine, where: str) -> None:
+    def _line(self, line: audit_log.ChainedLine, where: str) -> None:
         verdict, last = self._verdict, self._verdict.last
         if verdict.lines == 0:
             self._first = line.n - self._damaged
-            if line.n == 1 and line.prev != ORIGIN:
+            if line.n == 1 and line.prev != audit_log.ORIGIN:
                 verdict.add(f"{where}: the first line names one before it")
         else:
             due = last.number + 1 + self._damaged
@@ -247,13 +233,13 @@ class _Verification:
             elif not self._damaged and line.prev != last.digest:
                 verdict.add(f"{where}: the line before it was changed")
         verdict.lines += 1
-        verdict.last = Head(line.n, line.digest, 0, 0)
+        verdict.last = audit_log.Head(line.n, line.digest, 0, 0)
         self._damaged = 0
         self._compare(line)
         self._is_as_expected |= (line.n, line.digest) == self._expected and self._is_compared
         self._noted(line, where)
 
-    def _compare(self, line: ChainedLine) -> None:
+    def _compare(self, line: audit_log.ChainedLine) -> None:
         # The digest of a missing key proves nothing. A retired key has lines only before those of known keys.
         self._is_compared = not line.seal or self._seal_of(line.seal) is not None
         self._has_present |= self._is_compared and bool(line.seal)
@@ -273,11 +259,11 @@ class _Verification:
             shown = json_line(key[:_KEY_SHOWN]).decode()
             self._verdict.add(f"{lines} not compared: the digests name the signing key {shown}, which is missing")
 
-    def _noted(self, line: ChainedLine, where: str) -> None:
-        if line.action == DISCARDED:
+    def _noted(self, line: audit_log.ChainedLine, where: str) -> None:
+        if line.action == audit_log.DISCARDED:
             self._discarded = max(self._discarded, line.last)
         self._lost += line.lost
-        if line.phase == BEGIN:
+        if line.phase == audit_log.BEGIN:
             self._open.add(line.n)
         self._open.discard(line.begun)
         if self._is_sealed and not line.seal:
@@ -319,7 +305,7 @@ def expected_head(text: str) -> tuple[int, str] | None:
     """Read ``NUMBER:DIGEST``; ``None`` for anything else."""
     number, _, digest = text.partition(":")
     with suppress(ValueError):
-        if len(digest) == len(ORIGIN) and int(digest, 16) >= 0:
+        if len(digest) == len(audit_log.ORIGIN) and int(digest, 16) >= 0:
             return int(number), digest
     return None
 
@@ -371,7 +357,7 @@ def outcome_of(facts: Facts) -> str:
 
 
 def newest(  # noqa: PLR0913 - the parts of a question
-    path: str, seal_of: SealOf, wanted: Mapping[str, str], *, since: str, until: str, before: int, most: int
+    path: str, seal_of: audit_log.SealOf, wanted: Mapping[str, str], *, since: str, until: str, before: int, most: int
 ) -> NewestLines:
     """Return the ``most`` newest lines of a kind, with numbers below ``before`` if that is not 0.
 

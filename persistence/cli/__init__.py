@@ -23,7 +23,7 @@ _COMMANDS = (
     ("serve", "config"),
     ("key_commands", "api-key encryption-key signing-key password token"),
     ("report_commands", "forms show"),
-    ("definition_commands", "definition"),
+    ("document_commands", "definition"),
     ("document_commands", "change history diff revert search"),
     ("tree_commands", "leases events"),
     ("auditing", "audit"),

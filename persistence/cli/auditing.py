@@ -11,18 +11,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from persistence.audit.audit_log import AuditLog, open_audit, seals
-from persistence.audit.chain import AuditEvent, lines_of
-from persistence.audit.verification import (
-    expected_head,
-    facts_of,
-    in_order,
-    is_of_kind,
-    opened,
-    outcome_of,
-    subject_of,
-    verify,
-)
+from persistence.audit import verification
+from persistence.audit.audit_log import AuditEvent, AuditLog, lines_of, open_audit, seals
 from persistence.cli.declarations import REMAINS, Params, command, exits, group
 from persistence.cli.options import SETTINGS, load, second_key_name, usage_errors
 from persistence.cli.terminal import counted, is_json, safe, say, say_error, say_result
@@ -126,11 +116,11 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], effective: E
     A line whose signing key is missing cannot be compared, which is a finding. If you removed the key, name it with
     --retired-key. Anybody may have changed such lines.
     """
-    expected = None if head is None else expected_head(head)
+    expected = None if head is None else verification.expected_head(head)
     if head is not None and expected is None:
         raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
     settings = _with_audit(effective)
-    verdict = verify(
+    verdict = verification.verify(
         settings.audit_file,
         seals(open_keys(settings)),
         must_be_sealed=settings.audit_signed,
@@ -186,20 +176,20 @@ def _with_audit(effective: Effective) -> Settings:
 
 def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | None) -> Iterator[str]:
     begin = "" if since is None else texts.from_datetime(since)
-    for path in in_order(settings.audit_file, seals(open_keys(settings))):
+    for path in verification.in_order(settings.audit_file, seals(open_keys(settings))):
         try:
-            with opened(path) as file:
+            with verification.opened(path) as file:
                 for line in lines_of(file):
-                    if is_of_kind(facts_of(line), wanted, begin):
+                    if verification.is_of_kind(verification.facts_of(line), wanted, begin):
                         yield line.decode().rstrip("\n")
         except DamagedError as error:
             say_error(safe(str(error)))
 
 
 def _shown_line(facts: Mapping[str, object]) -> str:
-    place = subject_of(facts)
+    place = verification.subject_of(facts)
     users = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
-    outcome = outcome_of(facts)
+    outcome = verification.outcome_of(facts)
     parts = [str(facts.get("at")), *users, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
     origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
     details = facts.get("details")

@@ -200,7 +200,10 @@ class PathRestore:
                             say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
             for document in backup.documents(self.form):
                 with _reporting(problems):
-                    if not self._was_there(reverting, document):
+                    data = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
+                    try:
+                        (reverting.elsewhere or reverting.documents).read(data, self.asked.get).found.close()
+                    except (NotFoundError, DeletedError):  # it was not there
                         continue
                     try:
                         is_changed = self._revert(reverting, document)
@@ -246,14 +249,6 @@ class PathRestore:
         if not self.is_trial:
             reverting.restore(plan)
         say_restored(plan, document, is_trial=self.is_trial)
-        return True
-
-    def _was_there(self, reverting: Reverting, document: str) -> bool:
-        address = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
-        try:
-            (reverting.elsewhere or reverting.documents).read(address, self.asked.get).found.close()
-        except (NotFoundError, DeletedError):
-            return False
         return True
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import click
 
@@ -140,22 +140,6 @@ class _Wanted:
         return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """How findings in one place are shown: with a ``prefix`` before each line, and a bar of ``count`` steps."""
-
-    count: Callable[[], int]
-    inside: Callable[[str], str]
-    prefix: str
-
-    @classmethod
-    def of(cls, tree: FolderTree, parts: Parts, prefix: str) -> Self:
-        return cls(lambda: sum(tree.count(part) for part in parts), tree.inside, prefix)
-
-    def path(self, path: str) -> str:
-        return one_line(os.fsencode(self.inside(path)).decode("utf-8", "replace"))
-
-
 class _Run:
     """One run of the command over trees and directories of attachments; ``totals`` counts the findings of all."""
 
@@ -190,7 +174,7 @@ class _Run:
             )
             treatment = Treatment(wanted.remedies, wanted.dry_run)
             found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
-            status = self._say_reports(_Shown.of(tree, parts, prefix), treatment, found)
+            status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
                 self._usable[tree.root] = tree
             if wanted.remedies:
@@ -210,10 +194,8 @@ class _Run:
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
             run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), wanted.deep)
             found = run.findings(self._parts(run.part, is_only=not prefix))
-            treatment = Treatment(wanted.remedies, wanted.dry_run)
-            status = self._say_reports(_Shown(run.count, str, prefix), treatment, found)
             self._usable_databases.append(chosen.place)
-            return status
+            return self._say_reports(prefix, Treatment(wanted.remedies, wanted.dry_run), found, run.count)
 
     def _found(self, tree: FolderTree, run: TreeCheck, parts: Parts) -> Iterator[Finding | Report | None]:
         if self._wanted.budget is not None:
@@ -236,7 +218,7 @@ class _Run:
             say_error(f"persistence: {remark}")
             return 0
         found = [FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
-        return self._say_reports(_Shown(lambda: 0, str, "keys: "), Treatment(), found)
+        return self._say_reports("keys: ", Treatment(), found)
 
     def check_attachments(self) -> Iterator[int]:
         for name, base in self._choice.bases.items():
@@ -245,8 +227,9 @@ class _Run:
                 records_of = partial(self._choice.records_of, place=base)
                 run = AttachmentsCheck(base, records_of, self._usable, self._choice.settings.lock_timeout)
                 if parts := self._parts(run.tree.parts):
-                    shown = _Shown.of(run.tree, parts, f"{name}: ")
-                    yield self._say_reports(shown, self._elsewhere(), run.findings(parts))
+                    count = partial(_count, run.tree, parts)
+                    found = run.findings(parts)
+                    yield self._say_reports(f"{name}: ", self._elsewhere(), found, count, run.tree.inside)
             except PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
@@ -262,8 +245,7 @@ class _Run:
                         found = opened.enter_context(managing(choice.settings, choice.properties, address))
                         records[address] = found.storage
                     run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
-                    shown = _Shown(lambda: 0, str, f"{place}: ")
-                    yield self._say_reports(shown, self._elsewhere(), run.findings(parts), are_folders=False)
+                    yield self._say_reports(f"{place}: ", self._elsewhere(), run.findings(parts), are_folders=False)
             except PersistenceError as error:
                 say_failed(str(place), error)
                 yield FAILED
@@ -280,17 +262,26 @@ class _Run:
                 self.not_found.discard(path)
         return parts
 
-    def _say_reports(
-        self, shown: _Shown, treatment: Treatment, found: Iterable[Finding | Report | None], *, are_folders: bool = True
+    def _say_reports(  # noqa: PLR0913 - how they are shown
+        self,
+        prefix: str,
+        treatment: Treatment,
+        found: Iterable[Finding | Report | None],
+        count: Callable[[], int] = lambda: 0,
+        inside: Callable[[str], str] = str,
+        *,
+        are_folders: bool = True,
     ) -> int:
-        prefix, totals = shown.prefix, treatment.totals
-        with progress(f"{prefix}checking", shown.count) as bar:
+        """Say what is found in a place: with a prefix before each line, and a bar of ``count`` steps."""
+        totals, place = treatment.totals, {"tree": prefix.removesuffix(": ")} if prefix else {}
+        with progress(f"{prefix}checking", count) as bar:
             for report in treatment.reports(found, are_folders=are_folders):
                 if report is None:
                     bar.step()
                 else:
+                    path = one_line(os.fsencode(inside(report.finding.path)).decode("utf-8", "replace"))
                     style = _STYLES.get(report.finding.kind.severity, "")
-                    bar.say_either(_facts(shown, report), f"{prefix}{_line(shown, report)}", style)
+                    bar.say_either({**place, **_facts(path, report)}, f"{prefix}{_line(path, report)}", style)
         seconds = bar.seconds
         if not is_json():
             speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
@@ -332,7 +323,11 @@ def _say_coverage(tree: ChosenTree, prefix: str) -> int:
     return 0
 
 
-def _line(shown: _Shown, report: Report) -> str:
+def _count(tree: FolderTree, parts: Parts) -> int:
+    return sum(map(tree.count, parts))
+
+
+def _line(path: str, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
         remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
@@ -345,14 +340,13 @@ def _line(shown: _Shown, report: Report) -> str:
         end = f"{kind.remedy.value} failed: {one_line(report.said)}"
     else:
         end = finding.deed if finding.remedy is Remedy.NONE else f"{finding.remedy.value} {finding.deed}"
-    return f"{kind.severity.value}: {shown.path(finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
+    return f"{kind.severity.value}: {path}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
-def _facts(shown: _Shown, report: Report) -> dict[str, object]:
+def _facts(path: str, report: Report) -> dict[str, object]:
     finding, kind = report.finding, report.finding.kind
     return {
-        **({"tree": shown.prefix.removesuffix(": ")} if shown.prefix else {}),
-        "path": shown.path(finding.path),
+        "path": path,
         "kind": kind.label,
         "severity": kind.severity.value,
         "what": one_line(finding.what),

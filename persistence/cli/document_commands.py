@@ -1,16 +1,16 @@
-"""Commands about documents: search, history, diff, revert and change."""
+"""Commands about documents and definitions: search, history, diff, revert, change, and the group definition."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import click
 
-from persistence.cli.declarations import REMAINS, command, exits, unless_dry
+from persistence.cli.declarations import REMAINS, always, command, exits, group, unless_dry
 from persistence.cli.options import (
     TREES,
     ChosenTree,
@@ -37,6 +37,7 @@ from persistence.cli.terminal import (
     say,
     say_error,
     say_json,
+    say_result,
     say_table,
     to_second,
 )
@@ -45,23 +46,29 @@ from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
-from persistence.model.addresses import DocumentAddress, Form
+from persistence.maintenance.reports import in_words
+from persistence.model.addresses import DESIGNER_FORM, DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
+from persistence.properties.property_table import FORM
 from persistence.providers.opened import Providers, open_index, unheard
+from persistence.services import histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
-from persistence.services.documents import Documents, FactsChange
-from persistence.services.histories import (
-    DiffOptions,
-    RestorePlan,
-    Reverting,
-    RevisionDiffs,
-    RevisionPair,
-    before_current,
+from persistence.services.definition_texts import (
+    OTHER,
+    DefinitionDifference,
+    Pulling,
+    compare_definitions,
+    designer_query,
+    print_definition,
+    published_definition,
+    version_before,
 )
+from persistence.services.definitions import Definitions
+from persistence.services.documents import Documents, FactsChange
 from persistence.services.rules import AdministratorAccess, Revert
 from persistence.storage.storage import RevisionStorage
 
@@ -75,7 +82,6 @@ _FOUND: Columns = (
     ("BY", "modifier"),
     ("STAGE", "stage"),
 )
-_BETWEEN = ", "
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
 _FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY}
 
@@ -90,7 +96,7 @@ _FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
 @click.option("--any", "is_any", is_flag=True, help="One of the conditions of --path must hold, not all.")
-@click.option("--sort", metavar="PATH|FIELD", help="A control, or one of: " + _BETWEEN.join(_FIELDS) + ".")
+@click.option("--sort", metavar="PATH|FIELD", help=f"A control, or one of: {', '.join(_FIELDS)}.")
 @click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
 @click.option("--version", metavar="N|all", help="Instead of the latest published version.")
 @click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
@@ -123,7 +129,7 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
     with opened_search(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
-    shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
+    shown = [*_FOUND, *((each, lambda hit, each=each: ", ".join(hit["values"].get(each, ()))) for each in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
     counts = f"{hits.total:,} found"
     if hits.page:
@@ -187,10 +193,6 @@ def _query(
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), given["descending"])
     query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
-
-
-def _values(path: str, hit: Facts) -> str:
-    return _BETWEEN.join(hit["values"].get(path, ()))
 
 
 def _facts(hit: Hit) -> Facts:
@@ -282,9 +284,9 @@ def diff(
     with Providers(settings, tree.properties, listener_at=unheard) as providers:
         router = providers.router
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
-        comparing = RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
+        comparing = histories.RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), DiffOptions(**shown), as_json=is_json())
+        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), histories.DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)
@@ -297,7 +299,7 @@ def diff(
 
 def _pair(
     storage: RevisionStorage, address: DocumentAddress, older: Instant | None, newer: Instant | None
-) -> RevisionPair:
+) -> histories.RevisionPair:
     revisions = storage.history(address)
     if revisions is None:
         raise NotFoundError(f"{address} does not exist")
@@ -308,7 +310,7 @@ def _pair(
     before = older or next((each.instant for each in listed if _lives(each)), None)
     if before is None:
         raise NotFoundError(f"{address} has no revision before {after.instant}")
-    return RevisionPair(after.sidecar.version, before, after.instant)
+    return histories.RevisionPair(after.sidecar.version, before, after.instant)
 
 
 def _lives(revision: ListedRevision) -> bool:
@@ -344,8 +346,8 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
         address, by = data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
     with opened_documents(tree) as documents:
-        reverting = Reverting(documents)
-        asked = Revert(instant=instant or before_current(documents, address), user=by)
+        reverting = histories.Reverting(documents)
+        asked = Revert(instant=instant or histories.before_current(documents, address), user=by)
         plan = reverting.plan(address, asked)
         if not dry_run:
             reverting.restore(plan)
@@ -423,7 +425,7 @@ _RESTORED: Columns = (
 )
 
 
-def say_restored(plan: RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
+def say_restored(plan: histories.RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
     """Print the files that have come back, or would; and before them ``document``, if it is not the only one."""
     files = [
         {
@@ -446,3 +448,140 @@ def say_restored(plan: RestorePlan, document: str | None = None, *, is_trial: bo
     if plan.notice is not None:
         say(safe(plan.notice))
     say(f"{counted(len(files), 'file')} {'would come' if is_trial else 'came'} back")
+
+
+@group("definition", short_help="Print and compare published definitions, and pull them into the designer.")
+def definition() -> None:
+    """Print and compare published definitions, and pull them back into the form designer.
+
+    The tree or database is that of the definition, as persistence config route says. The service may run.
+    """
+
+
+def _number(text: str) -> int:
+    """Parse the number of a version, as a type of click."""
+    try:
+        return version_number(text)
+    except BadRequestError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@usage_errors()
+def _form(path: str) -> Form:
+    parts = parts_of(path, "APP/FORM")
+    return Form(parts["APP"], parts["FORM"])
+
+
+@command("definition show", "Print a definition with canonical indentation.", TREES, has_json=False)
+@exits("printed", "could not: no such form or version, one that is malformed or too large")
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("version", type=_number, required=False)
+def show_definition(*, path: str, version: int | None, choice: TreeChoice) -> None:
+    """Print a published definition, the latest one without VERSION, as XML for people and for diff.
+
+    Two definitions that differ in blanks between elements alone are printed alike. Elements and attributes keep their
+    order, and text stays as it is, also beside elements. On a terminal, characters that it would obey are replaced.
+    """
+    form = _form(path)
+    with reading(choice.tree_of(form, FORM)) as reader:
+        text = print_definition(published_definition(reader.catalog_of(form), form, version))
+    if sys.stdout.isatty():
+        for line in text.decode().split("\n")[:-1]:
+            say(safe(line.replace("\t", " ")))
+    else:
+        click.echo(text, nl=False)
+
+
+@command("definition diff", "Print the differences between two versions.", TREES)
+@exits(
+    "compared, whether or not something differs",
+    "could not: no such form or version, one that is malformed or too large",
+)
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("older", type=_number, required=False)
+@click.argument("newer", type=_number, required=False)
+def diff_definitions(*, path: str, older: int | None, newer: int | None, choice: TreeChoice) -> None:
+    """Print what differs between two published versions: titles, permissions, controls, labels, items and rules.
+
+    Without NEWER it is the latest version; without OLDER, the one before NEWER. A control that is under its name at
+    another place has moved. What else differs, such as actions and styles, is one line, if nothing of these does.
+    """
+    form = _form(path)
+    with reading(choice.tree_of(form, FORM)) as reader:
+        catalog = reader.catalog_of(form)
+        after = published_definition(catalog, form, newer)
+        before = version_before(catalog, after) if older is None else published_definition(catalog, form, older)
+        found = list(compare_definitions(before, after, in_words))
+    if is_json():
+        for each in found:
+            facts = {"place": each.place, "what": each.what, "of": each.of, "from": each.older, "to": each.newer}
+            say_json(
+                {name: value for name, value in facts.items() if value or (name in {"from", "to"} and value == "")}
+            )
+        return
+    say(f"{safe(str(form))} version {before.version} -> {after.version}")
+    for each in found:
+        say(safe(_difference_line(each)))
+    say(counted(len(found), "difference"))
+
+
+def _difference_line(each: DefinitionDifference) -> str:
+    if each.what == OTHER:
+        return "elsewhere: something differs"
+    if each.what == "kind" and (each.older is None or each.newer is None):
+        return f"{each.place}: {'added' if each.older is None else 'removed'}, {each.newer or each.older}"
+    if each.what == "path":
+        return f"{each.place}: moved, was {each.older}"
+    texts = ("none" if text is None else repr(text) for text in (each.older, each.newer))
+    return f"{each.place or 'form'}: {each.what}{f' ({each.of})' if each.of else ''} {' -> '.join(texts)}"
+
+
+@command("definition pull", "Put a version back into the form designer.", TREES, audits=always, subject="path")
+@exits(
+    "stored",
+    "could not: no such form or version, several documents have the form, or the document another, or it is malformed",
+    remains="stored, without an attachment that is missing, as its line says",
+)
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("version", type=_number, required=False)
+@click.option("--document", "target", metavar="ID", help="The designer's document that gets the new revision.")
+@click.option("--new", "is_new", is_flag=True, help="A new document, also if there is one with the form.")
+@click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
+def pull_definition(*, path: str, version: int | None, target: str | None, choice: TreeChoice, **given: Any) -> int:
+    """Put a published definition, the latest one without VERSION, with its attachments back into the form designer.
+
+    It becomes the current revision of the designer's document from which it was published, else of the only one that
+    has the form, else a new document. Older revisions stay in the history. Permissions do not count.
+    """
+    form = _form(path)
+    if target is not None and given["is_new"]:
+        raise click.UsageError("--document and --new exclude each other")
+    with usage_errors():
+        by = User(name=short(given["user"], "user name"))
+    designer = Form(DIALECTS[choice.settings.dialect].designer_app, DESIGNER_FORM)
+    tree = choice.tree_of(designer)
+    found = list[str]()
+    if not given["is_new"]:
+        try:
+            with opened_search(tree, designer, Searched.ALL, ()) as search:
+                hits = search.run(designer_query(form), DraftFilter(Drafts.EXCLUDE))
+            found = [hit.document for hit in hits.page]
+        except NotFoundError:  # the designer has nothing yet
+            found = []
+    with opened_documents(tree) as documents:
+        pulling = Pulling(documents, Definitions(documents.router))
+        pulled = pulling.pull(form, version, pulling.document_of(form, version, found, target), by)
+    for name in pulled.missing:
+        say_error(f"persistence: the attachment {safe(name)} of the definition is missing")
+    facts = {
+        "document": pulled.address.document,
+        "version": pulled.version,
+        "new": pulled.is_new,
+        "attachments": list(pulled.attachments),
+        "missing": list(pulled.missing),
+    }
+    at = f"{pulled.address.form}/{pulled.address.collection.value}/{pulled.address.document}"
+    text = f"{form} version {pulled.version} is now {at}, a new {'document' if pulled.is_new else 'revision'}"
+    text += f", with {counted(len(pulled.attachments), 'attachment')}" if pulled.attachments else ""
+    say_result(facts, safe(text))
+    return REMAINS if pulled.missing else 0

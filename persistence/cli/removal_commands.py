@@ -216,48 +216,56 @@ def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: A
     """
     with usage_errors():
         asked = [parts_of(path, "APP/FORM/data/DOC") for path in paths]
-        named = tuple((Form(parts["APP"], parts["FORM"]), parts["DOC"]) for parts in asked)
-        request = _Request(named, **options)
-        request.check(is_trial=not yes)
-        before = request.begun()
-    known = before.documents if before is not None else ()
-    missing = {each.tree for each in known} - {tree.name for tree in choice.trees}
-    if missing:
+        run = _Erasure([(Form(parts["APP"], parts["FORM"]), parts["DOC"]) for parts in asked], **options)
+        run.check(is_trial=not yes)
+        run.resume()
+    if missing := {tree for tree, _, _ in run.known} - {tree.name for tree in choice.trees}:
         raise StartupError(f"the certificate has documents of {', '.join(sorted(missing))}: choose that tree, too")
-    found = _Found({(each.tree, Form(each.app, each.form), each.document): each for each in known})
     for tree in choice.trees:
         with _opened(tree) as erasing:
-            found.look(tree, erasing, choice, request)
-    if not found.known:
-        raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
-    documents = list(found.known.values())
-    copies = request.copies(documents, before)
-    _list(documents, copies)
-    if found.damaged and not is_json():
-        say(f"{_damaged(found)}: not erased")
-    if not yes:
-        _say_end(len(documents), found, None)
-        return
-    begun = request.beginning(documents, copies, before)
-    for tree in choice.trees:
-        own = [each for each in documents if each.tree == tree.name and each.files]
-        with _opened(tree) as erasing:
-            for each in own:
-                erasing.erase(Form(each.app, each.form), each.document)
-        if own and not tree.is_database:
-            _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
-    request.end(begun, found)
-    _say_end(len(begun.documents), found, request.certificate)
+            run.look(tree, erasing, [each for each in run.asked if choice.tree_of(each[0]) == tree])
+    if not run.known:
+        raise NotFoundError(f"no document has the owner {safe(run.user or '')}")
+    documents = list(run.known.values())
+    run.copies = run.found_copies(documents)
+    run.say_list()
+    path, text = None, "nothing was changed: --yes does it"
+    if yes and run.certificate is not None:
+        begun = run.begin()
+        for tree in choice.trees:
+            own = [each for each in documents if each.tree == tree.name and each.files]
+            with _opened(tree) as erasing:
+                for each in own:
+                    erasing.erase(Form(each.app, each.form), each.document)
+            if own and not tree.is_database:
+                _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
+        run.end(begun)
+        path = shown_path(run.certificate)
+        text = f"{counted(len(documents), 'document')} erased; the certificate is {safe(run.certificate)}"
+    facts = {"documents": len(documents), "erased": path is not None, "certificate": path, "damaged": run.damaged}
+    say_result(facts, text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    asked: tuple[tuple[Form, str], ...]
+@dataclass(slots=True)
+class _Erasure:
+    """One erasure: its options, the documents to erase by tree, form and name, and their copies by backup.
+
+    ``mentions`` counts revisions of others that name the user, ``damaged`` documents that may be the user's. ``first``
+    is the certificate of a run that was stopped.
+    """
+
+    asked: Sequence[tuple[Form, str]]
     user: str | None
     certificate: str | None
     reason: str | None
     backups: str | None
     from_backups: bool
+    known: dict[tuple[str, Form, str], ErasedDocument] = field(default_factory=dict)
+    copies: dict[str, ErasedCopies] = field(default_factory=dict)
+    mentions: int = 0
+    damaged: int = 0
+    is_in_database: bool = False
+    first: Certificate | None = None
 
     def check(self, *, is_trial: bool) -> None:
         if bool(self.asked) == (self.user is not None):
@@ -270,94 +278,25 @@ class _Request:
         if tree is not None:
             raise BadRequestError(f"{self.certificate} lies in the data directory {tree}")
 
-    def begun(self) -> Certificate | None:
+    def resume(self) -> None:
+        """Take over what a run before has noted in the certificate."""
         if self.certificate is None or not os.path.lexists(self.certificate):
-            return None
+            return
         if not os.path.isfile(self.certificate):
             raise BadRequestError(f"{self.certificate} is not a file")
         try:
             with disk_errors(self.certificate), open(self.certificate, "rb") as file:
-                found = msgspec.json.decode(file.read(), type=Certificate)
+                self.first = first = msgspec.json.decode(file.read(), type=Certificate)
         except msgspec.DecodeError as error:
             raise BadRequestError(f"{self.certificate} exists, and is not a certificate") from error
-        if found.ended is not None:
+        if first.ended is not None:
             raise BadRequestError(f"the erasure of {self.certificate} is complete: name another file")
-        return found
+        self.known = {(each.tree, Form(each.app, each.form), each.document): each for each in first.documents}
+        self.copies = {each.backup: each for each in first.backups}
 
-    def copies(self, documents: Sequence[ErasedDocument], before: Certificate | None) -> list[ErasedCopies]:
-        """Return the files of documents in each backup, with those that a run ``before`` has found, or removed."""
-        found = {each.backup: each for each in (before.backups if before is not None else ())}
-        for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
-            if self.from_backups:
-                owner.refuse_root(backup)
-            files_ = backup_erasure.copies(backup, _names(documents))
-            known = found.get(backup, ErasedCopies(backup, self.from_backups, ()))
-            erased = {each.path: each for each in known.files}
-            erased |= {each.path: each for each in files_}
-            if erased:
-                found[backup] = ErasedCopies(backup, known.removed or self.from_backups, tuple(erased.values()))
-        return list(found.values())
-
-    def beginning(
-        self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
-    ) -> Certificate:
-        first = before or Certificate(1, next_after(None), owner.name(os.geteuid()), ())
-        begun = msgspec.structs.replace(
-            first,
-            documents=tuple(documents),
-            reason=self.reason or first.reason,
-            owner=self.user or first.owner,
-            backups=tuple(copies),
-        )
-        self.write(begun)
-        return begun
-
-    def write(self, certificate: Certificate) -> None:
-        path = os.path.abspath(self.certificate or "")
-        with disk_errors(path):
-            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", 0o600)
-
-    def end(self, begun: Certificate, found: _Found) -> None:
-        remaining = [*_LEFT, _LEFT_IN_DATABASE] if found.is_in_database else list(_LEFT)
-        for each in begun.backups:
-            if each.removed:
-                if os.path.lexists(each.backup):  # it may have gone since the run before
-                    backup_erasure.remove_copies(each.backup, _names(begun.documents))
-            else:
-                remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
-        if self.backups is None and not begun.backups:
-            remaining.append("backups, which were not looked at")
-        if found.mentions:
-            remaining.append(f"{counted(found.mentions, 'revision')} of documents of others, which name the user")
-        if found.damaged:
-            remaining.append(_damaged(found))
-        ended = msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining))
-        self.write(ended)
-
-
-@contextmanager
-def _opened(tree: ChosenTree) -> Iterator[Erasing]:
-    with tree.managing() as place:
-        store, bodies_of = place.storage, place.providers.bodies_by_form
-        yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
-
-
-@dataclass(slots=True)
-class _Found:
-    """The documents to erase by tree, form and name.
-
-    ``mentions`` counts revisions of others that name the user, ``damaged`` documents that may be the user's.
-    """
-
-    known: dict[tuple[str, Form, str], ErasedDocument]
-    mentions: int = 0
-    damaged: int = 0
-    is_in_database: bool = False
-
-    def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
-        wanted = [each for each in request.asked if choice.tree_of(each[0]) == tree]
-        if request.user is not None:
-            owned, mentions, damaged = erasing.owned(request.user)
+    def look(self, tree: ChosenTree, erasing: Erasing, wanted: list[tuple[Form, str]]) -> None:
+        if self.user is not None:
+            owned, mentions, damaged = erasing.owned(self.user)
             self.mentions += mentions
             self.damaged += damaged
             wanted += owned
@@ -367,10 +306,83 @@ class _Found:
                     known = erasing.describe(form, document)
                 except NotFoundError:
                     known = ErasedDocument(tree.name, form.app, form.name, document, None, ())
-                    if not request.copies([known], None):
+                    if not any(backup_erasure.copies(each, [(form, document)]) for each in self._backups()):
                         raise
                 self.known[tree.name, form, document] = known
         self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
+
+    def found_copies(self, documents: Sequence[ErasedDocument]) -> dict[str, ErasedCopies]:
+        """Return the files of documents in each backup, with those that a run before has found, or removed."""
+        found = dict(self.copies)
+        for backup in self._backups():
+            if self.from_backups:
+                owner.refuse_root(backup)
+            known = found.get(backup, ErasedCopies(backup, self.from_backups, ()))
+            copies = (*known.files, *backup_erasure.copies(backup, _names(documents)))
+            erased = {each.path: each for each in copies}
+            if erased:
+                found[backup] = ErasedCopies(backup, known.removed or self.from_backups, tuple(erased.values()))
+        return found
+
+    def _backups(self) -> list[str]:
+        return [] if self.backups is None else list(backup_erasure.backups_in(self.backups))
+
+    def say_list(self) -> None:
+        for each in self.known.values():
+            form, count, size = f"{each.app}/{each.form}", len(each.files), sum(file.size for file in each.files)
+            facts = {"tree": each.tree, "form": form, "document": each.document, "owner": each.owner}
+            found = f"{counted(count, 'file')}, {size} bytes" if count else "only in backups"
+            say_result({**facts, "files": count, "bytes": size}, safe(f"{form}/data/{each.document}: {found}"))
+        for copy in self.copies.values():
+            stays = "" if copy.removed else ", which stay: --from-backups removes them"
+            kept = {"backup": shown_path(copy.backup), "files": len(copy.files), "removed": copy.removed}
+            say_result(kept, safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
+        if self.damaged and not is_json():
+            say(f"{self._damaged}: not erased")
+
+    def begin(self) -> Certificate:
+        first = self.first or Certificate(1, next_after(None), owner.name(os.geteuid()), ())
+        begun = msgspec.structs.replace(
+            first,
+            documents=tuple(self.known.values()),
+            reason=self.reason or first.reason,
+            owner=self.user or first.owner,
+            backups=tuple(self.copies.values()),
+        )
+        self._write(begun)
+        return begun
+
+    def _write(self, certificate: Certificate) -> None:
+        path = os.path.abspath(self.certificate or "")
+        with disk_errors(path):
+            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", 0o600)
+
+    def end(self, begun: Certificate) -> None:
+        remaining = [*_LEFT, *[_LEFT_IN_DATABASE] * self.is_in_database]
+        for each in self.copies.values():
+            if each.removed:
+                if os.path.lexists(each.backup):  # it may have gone since the run before
+                    backup_erasure.remove_copies(each.backup, _names(self.known.values()))
+            else:
+                remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
+        if self.backups is None and not self.copies:
+            remaining.append("backups, which were not looked at")
+        if self.mentions:
+            remaining.append(f"{counted(self.mentions, 'revision')} of documents of others, which name the user")
+        if self.damaged:
+            remaining.append(self._damaged)
+        self._write(msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining)))
+
+    @property
+    def _damaged(self) -> str:
+        return f"{counted(self.damaged, 'damaged document')}, whose owner cannot be read"
+
+
+@contextmanager
+def _opened(tree: ChosenTree) -> Iterator[Erasing]:
+    with tree.managing() as place:
+        store, bodies_of = place.storage, place.providers.bodies_by_form
+        yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
 
 
 def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
@@ -380,31 +392,6 @@ def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
             indexes.rebuild_without_trace(reader, index, form)
         with disk_errors("working off the journal of the index"), suppress(BusyError):  # else the service does
             index.recover()
-
-
-def _damaged(found: _Found) -> str:
-    return f"{counted(found.damaged, 'damaged document')}, whose owner cannot be read"
-
-
-def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
-    for each in documents:
-        form, count, size = f"{each.app}/{each.form}", len(each.files), sum(file.size for file in each.files)
-        facts = {"tree": each.tree, "form": form, "document": each.document, "owner": each.owner}
-        found = f"{counted(count, 'file')}, {size} bytes" if count else "only in backups"
-        say_result({**facts, "files": count, "bytes": size}, safe(f"{form}/data/{each.document}: {found}"))
-    for copy in copies:
-        stays = "" if copy.removed else ", which stay: --from-backups removes them"
-        kept = {"backup": shown_path(copy.backup), "files": len(copy.files), "removed": copy.removed}
-        say_result(kept, safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
-
-
-def _say_end(documents: int, found: _Found, certificate: str | None) -> None:
-    path, text = None, "nothing was changed: --yes does it"
-    if certificate is not None:
-        path = shown_path(certificate)
-        text = f"{counted(documents, 'document')} erased; the certificate is {safe(certificate)}"
-    facts = {"documents": documents, "erased": path is not None, "certificate": path, "damaged": found.damaged}
-    say_result(facts, text)
 
 
 def _names(documents: Iterable[ErasedDocument]) -> list[tuple[Form, str]]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import click
 
+from persistence.cli import options
 from persistence.cli.declarations import REMAINS, command, exits, worst
-from persistence.cli.options import (
-    NAMES,
-    TREES,
-    ChosenTree,
-    TreeChoice,
-    form_names,
-    on_each,
-    parts_of,
-    reading,
-    usage_errors,
-    version_number,
-)
 from persistence.cli.terminal import (
     Columns,
     Facts,
@@ -34,26 +24,16 @@ from persistence.cli.terminal import (
     to_second,
 )
 from persistence.errors import PersistenceError
-from persistence.maintenance.reports import (
-    SOURCES,
-    AttachmentFacts,
-    DocumentReport,
-    FormSummary,
-    Unreadable,
-    VersionReport,
-    VersionSummary,
-    in_words,
-    overview,
-    report_document,
-    report_version,
-)
+from persistence.maintenance import reports
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
 from persistence.properties.property_table import FORM
 
+T = TypeVar("T")
 
-def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
+
+def _form_facts(summary: reports.FormSummary, tree: options.ChosenTree) -> Facts:
     counts = summary.counts
     return {
         "form": str(summary.form),
@@ -64,45 +44,37 @@ def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
         "bytes": counts.size,
         "saved": counts.saved,
         "published_elsewhere": _is_elsewhere(summary, tree),
-        "versions": [_summary(each) for each in summary.versions],
+        "versions": _listed("version", summary.versions, _summary),
     }
 
 
-def _version_facts(report: VersionReport) -> Facts:
+def _version_facts(report: reports.VersionReport) -> Facts:
+    def control(each: Any) -> Facts:
+        facts = {"name": each.name, "kind": each.kind, "path": "/".join(each.path(report.data_format))}
+        return {**facts, "indexed": each.is_indexed, "encrypted": each.is_encrypted}
+
+    controls = [report.controls] if isinstance(report.controls, reports.Unreadable) else report.controls
     return {
         "form": str(report.summary.published.form),
         **_summary(report.summary),
         "created": report.summary.published.created,
         "source": report.source,
-        "permission_rules": list(in_words(report.permissions)),
-        "other_versions": [
-            _damaged("version", each) if isinstance(each, Unreadable) else {"version": each} for each in report.others
-        ],
+        "permission_rules": list(reports.in_words(report.permissions)),
+        "other_versions": _listed("version", report.others, lambda number: {"version": number}),
         "size": report.size,
         "edited": report.is_edited,
         "file": None if report.path is None else shown_path(report.path),
         "attachments": _attachments(report.attachments, None),
         "data_format": report.data_format,
-        "controls": [_damaged("file", report.controls)]
-        if isinstance(report.controls, Unreadable)
-        else [
-            {
-                "name": control.name,
-                "kind": control.kind,
-                "path": "/".join(control.path(report.data_format)),
-                "indexed": control.is_indexed,
-                "encrypted": control.is_encrypted,
-            }
-            for control in report.controls
-        ],
+        "controls": _listed("file", controls, control),
     }
 
 
-def _document_facts(report: DocumentReport) -> Facts:
+def _document_facts(report: reports.DocumentReport) -> Facts:
     address, sidecar = report.address, report.sidecar
     named = report.named
     other: Facts | None = None
-    if isinstance(report.other, Unreadable):
+    if isinstance(report.other, reports.Unreadable):
         other = {"damaged": report.other.cause}
     elif report.other is not None:
         other = revision_facts(report.other.modified, report.other)
@@ -115,13 +87,10 @@ def _document_facts(report: DocumentReport) -> Facts:
         **({} if sidecar is None or sidecar.valid is None else {"valid": sidecar.valid}),
         **({} if sidecar is None or not sidecar.digest or report.is_edited else {"digest": sidecar.digest}),
         "data" if address.is_draft else "draft": other,
-        **({"damaged": named.cause} if isinstance(named, Unreadable) else {}),
+        **({"damaged": named.cause} if isinstance(named, reports.Unreadable) else {}),
         "file": None if report.path is None else shown_path(report.path),
         "attachments": _attachments(report.attachments, named),
-        "revisions": [
-            _damaged("modified", each) if isinstance(each, Unreadable) else revision_facts(each.modified, each)
-            for each in report.revisions
-        ],
+        "revisions": _listed("modified", report.revisions, lambda each: revision_facts(each.modified, each)),
     }
 
 
@@ -147,9 +116,7 @@ def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _summary(summary: VersionSummary | Unreadable) -> Facts:
-    if isinstance(summary, Unreadable):
-        return _damaged("version", summary)
+def _summary(summary: reports.VersionSummary) -> Facts:
     published = summary.published
     return {
         "version": published.version,
@@ -162,51 +129,49 @@ def _summary(summary: VersionSummary | Unreadable) -> Facts:
     }
 
 
-def _damaged(label: str, fault: Unreadable) -> Facts:
-    return {label: fault.name, "damaged": fault.cause}
-
-
-def _attachments(attachments: Iterable[AttachmentFacts | Unreadable], named: object) -> list[Facts]:
+def _listed(label: str, found: Iterable[T | reports.Unreadable], facts_of: Callable[[T], Facts]) -> list[Facts]:
     return [
-        _damaged("file", each)
-        if isinstance(each, Unreadable)
-        else {
-            "file": each.name,
-            "type": each.content_type,
-            "size": each.size,
-            "encrypted": each.is_encrypted,
-            **({"named": each.name in named} if isinstance(named, frozenset) else {}),
-        }
-        for each in attachments
+        {label: each.name, "damaged": each.cause} if isinstance(each, reports.Unreadable) else facts_of(each)
+        for each in found
     ]
+
+
+def _attachments(attachments: Iterable[reports.AttachmentFacts | reports.Unreadable], named: object) -> list[Facts]:
+    def facts_of(each: reports.AttachmentFacts) -> Facts:
+        facts = {"file": each.name, "type": each.content_type, "size": each.size, "encrypted": each.is_encrypted}
+        return facts | ({"named": each.name in named} if isinstance(named, frozenset) else {})
+
+    return _listed("file", attachments, facts_of)
 
 
 _COUNTS = ("documents", "deleted", "drafts", "bytes", "saved")
 
 
-@command("forms", "List the published versions of all forms.", TREES)
+@command("forms", "List the published versions of all forms.", options.TREES)
 @exits(
     "all could be read",
     "could not look: no such application or form, no data directory (or not in all of them)",
     remains="a version is damaged, as its line says",
 )
-@click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=form_names)
+@click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=options.form_names)
 @click.option("--sort", type=click.Choice(_COUNTS), help="Sort by a number or time, the highest first.")
-def forms(*, path: str | None, sort: str | None, choice: TreeChoice) -> int:
+def forms(*, path: str | None, sort: str | None, choice: options.TreeChoice) -> int:
     """List the published versions of all forms in all trees, or of those of APP, or of APP/FORM.
 
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
     service may run.
     """
-    parts = parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
+    parts = options.parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
     found = list[Facts]()
 
-    def read(tree: ChosenTree, _prefix: str) -> int:
-        with usage_errors(), reading(tree) as reader:
-            found.extend(_form_facts(each, tree) for each in overview(reader, parts.get("APP"), parts.get("FORM")))
+    def read(tree: options.ChosenTree, _prefix: str) -> int:
+        with options.usage_errors(), options.reading(tree) as reader:
+            found.extend(
+                _form_facts(each, tree) for each in reports.overview(reader, parts.get("APP"), parts.get("FORM"))
+            )
         return 0
 
-    status = on_each(choice.trees, read, is_anywhere=True)
+    status = options.on_each(choice.trees, read, is_anywhere=True)
     found.sort(key=lambda each: each["form"].split("/"))  # a stable sort keeps the order of the trees
     if sort is not None:
         found.sort(key=lambda each: each[sort] or ("" if sort == "saved" else 0), reverse=True)
@@ -220,12 +185,10 @@ def forms(*, path: str | None, sort: str | None, choice: TreeChoice) -> int:
 
 
 def _say_forms(found: Sequence[Facts], *, with_tree: bool) -> None:
-    rows = [row for each in found for row in _form_rows(each)]
+    rows = [row for each in found for row in _form_rows(each, each["tree"] if with_tree else "")]
     total = {name: sum(each[name] for each in found) for name in _COUNTS[:-1]}
     total["saved"] = max((each["saved"] for each in found if each["saved"]), default=None)
     columns = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", *map(str.upper, _COUNTS), "TREE", "NOTES")
-    if not with_tree:
-        rows = [(*row[:-2], "", row[-1]) for row in rows]
     if rows:
         footer = ("TOTAL", "", "", "", "", *_numbers(total, zero="0"), "", "")
         print_table((columns, *rows), right=(1, 5, 6, 7, 8), flexible=2, footer=footer)
@@ -246,8 +209,8 @@ def _numbers(facts: Facts, zero: str = "") -> tuple[str, ...]:
     return (*(str(facts[name] or zero) for name in _COUNTS[:-1]), to_second(facts["saved"]))
 
 
-def _form_rows(facts: Facts) -> Iterator[tuple[str, ...]]:
-    form, where, numbers = safe(facts["form"]), safe(facts["tree"]), _numbers(facts)
+def _form_rows(facts: Facts, tree: str) -> Iterator[tuple[str, ...]]:
+    form, where, numbers = safe(facts["form"]), safe(tree), _numbers(facts)
     if not facts["versions"]:
         note = "published in another tree" if facts["published_elsewhere"] else "nothing published"
         yield form, "", "", "", "", *numbers, where, note
@@ -263,23 +226,23 @@ def _form_rows(facts: Facts) -> Iterator[tuple[str, ...]]:
         numbers = ("",) * len(numbers)
 
 
-def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
+def _is_elsewhere(summary: reports.FormSummary, tree: options.ChosenTree) -> bool:
     if summary.versions:
         return False
     try:
-        with reading(tree) as reader:
+        with options.reading(tree) as reader:
             storage = reader.catalog_of(summary.form).storage
             return next(iter(storage.versions(summary.form)), None) is not None
     except PersistenceError:  # the form has no provider, or that tree cannot be used
         return False
 
 
-@command("show", "Print the facts about a form or a document.", TREES)
+@command("show", "Print the facts about a form or a document.", options.TREES)
 @exits(
     "all could be read", "there is nothing there, or it is damaged", remains="a part of it is damaged, as the lines say"
 )
-@click.argument("path", shell_complete=form_names)
-def show(*, path: str, choice: TreeChoice) -> int:
+@click.argument("path", shell_complete=options.form_names)
+def show(*, path: str, choice: options.TreeChoice) -> int:
     """Print the facts about a form or a document, without its content.
 
     \b
@@ -293,11 +256,11 @@ def show(*, path: str, choice: TreeChoice) -> int:
     percent-encoding. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
     report = _report(path, choice)
-    facts = _version_facts(report) if isinstance(report, VersionReport) else _document_facts(report)
+    facts = _version_facts(report) if isinstance(report, reports.VersionReport) else _document_facts(report)
     if is_json():
         say_json(facts)
         return REMAINS if report.is_damaged else 0
-    if isinstance(report, VersionReport):
+    if isinstance(report, reports.VersionReport):
         title, labels = f"{facts['form']} version {facts['version']}", _version_labels(report, facts)
     else:
         title, labels = f"{facts['form']}/{facts['collection']}/{facts['document']}", _document_labels(report, facts)
@@ -305,34 +268,34 @@ def show(*, path: str, choice: TreeChoice) -> int:
     for line in labelled(labels):
         say(f"  {line}")
     _say_listed("attachment", facts["attachments"], _ATTACHMENTS)
-    if isinstance(report, DocumentReport):
+    if isinstance(report, reports.DocumentReport):
         _say_listed("older revision", facts["revisions"], _REVISIONS)
-    elif isinstance(report.controls, Unreadable):
+    elif isinstance(report.controls, reports.Unreadable):
         say(f"controls {_damage(facts['controls'][0])}")
     else:
         _say_listed("control", facts["controls"], _CONTROLS, f", with paths in data of format {report.data_format}")
     return REMAINS if report.is_damaged else 0
 
 
-@usage_errors()
-def _report(path: str, choice: TreeChoice) -> VersionReport | DocumentReport:
+@options.usage_errors()
+def _report(path: str, choice: options.TreeChoice) -> reports.VersionReport | reports.DocumentReport:
     match path.split("/"):
         case [app, name, "form", number]:
             path = f"{app}/{name}/{number}"
     shapes = ("APP/FORM", "APP/FORM/VERSION", "APP/FORM/data/DOCUMENT", "APP/FORM/draft/DOCUMENT")
-    parts = parts_of(path, *shapes, may_be_empty=NAMES)
+    parts = options.parts_of(path, *shapes, may_be_empty=options.NAMES)
     form = Form(parts["APP"], parts["FORM"])
     if "DOCUMENT" in parts:
         collection = Collection.DRAFT if "draft" in parts else Collection.DATA
         main = DocumentAddress(form, collection, parts["DOCUMENT"], DATA_XML)
-        with reading(choice.tree_of(form)) as reader:
-            return report_document(reader, main)
-    version = version_number(parts["VERSION"]) if "VERSION" in parts else None
-    with reading(choice.tree_of(form, FORM)) as reader:
-        return report_version(reader, form, version)
+        with options.reading(choice.tree_of(form)) as reader:
+            return reports.report_document(reader, main)
+    version = options.version_number(parts["VERSION"]) if "VERSION" in parts else None
+    with options.reading(choice.tree_of(form, FORM)) as reader:
+        return reports.report_version(reader, form, version)
 
 
-def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def _version_labels(report: reports.VersionReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in facts["titles"].items()]
     yield "created", [facts["created"]]
     yield "modified", [_moment(facts)]
@@ -344,7 +307,7 @@ def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, 
     elif facts["singleton"]:
         cause = ", by property"
     yield "singleton", [_yes(facts["singleton"]) + cause]
-    yield "permissions", [SOURCES[report.summary.permissions_source], *map(safe, facts["permission_rules"])]
+    yield "permissions", [reports.SOURCES[report.summary.permissions_source], *map(safe, facts["permission_rules"])]
     others = facts["other_versions"]
     numbers = ", ".join(str(each["version"]) for each in others if "damaged" not in each)
     faults = [f"{each['version']} {_damage(each)}" for each in others if "damaged" in each]
@@ -354,7 +317,7 @@ def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, 
     yield "file", [facts["file"]] if facts["file"] else []
 
 
-def _document_labels(report: DocumentReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def _document_labels(report: reports.DocumentReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
     sidecar = report.sidecar
     if sidecar is None:
         yield "data", ["never saved: there are only attachments"]

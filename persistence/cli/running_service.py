@@ -6,8 +6,8 @@ import secrets
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import BinaryIO
@@ -61,9 +61,17 @@ def health(*, url: str | None, timeout: float, options: Mapping[str, str | None]
     if url is None:
         effective = read_settings(**options)
         address, home = own_url(effective), effective.settings.home
-    policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
-    with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):
-        found = client.health()
+
+    def give_up(_signal: int, _frame: object) -> None:  # a service that sends a byte now and then never times out
+        raise RemoteTimeoutError("the service does not finish its answer")
+
+    with PersistenceClient(address, policy=CallPolicy(timeout, timeout, attempts=1)) as client:
+        signal.signal(signal.SIGALRM, give_up)
+        signal.setitimer(signal.ITIMER_REAL, _TIMED_STEPS * timeout)
+        try:
+            found = client.health()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     if is_json():
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
     elif found.is_ready:
@@ -79,22 +87,6 @@ def health(*, url: str | None, timeout: float, options: Mapping[str, str | None]
         state = "alive, but not ready" if found.is_alive else "not alive"
         say_error(f"persistence: {one_line(address)} is {state}: {found.cause}")
     return 0 if found.is_ready else FAILED
-
-
-@contextmanager
-def _ending(seconds: float) -> Iterator[None]:
-    """End a block after some seconds: a service that sends a byte now and then never times out."""
-
-    def give_up(_signal: int, _frame: object) -> None:
-        raise RemoteTimeoutError("the service does not finish its answer")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def own_url(effective: Effective) -> str:
@@ -143,13 +135,11 @@ def check_runtime(
     persistence check-runtime --release 2024.1 --properties properties-local.xml
     """  # noqa: D301 - click's mark for lines that stay apart
     if properties is not None:
-        status = _check_properties(RuntimeProperties.load(properties, release or "current"), options)
-    elif release is not None:
-        key = None if key_file is None else key_file.read(LONGEST_CREDENTIAL).decode(errors="replace")
-        status = _check_service(release, url, key, options)
-    else:
+        return _check_properties(RuntimeProperties.load(properties, release or "current"), options)
+    if release is None:
         raise click.UsageError("--release or --properties must say what to check")
-    return status
+    key = None if key_file is None else key_file.read(LONGEST_CREDENTIAL).decode(errors="replace")
+    return _check_service(release, url, key, options)
 
 
 def _check_service(release: str, url: str | None, key: str | None, options: Mapping[str, str | None]) -> int:

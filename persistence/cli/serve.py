@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -19,16 +20,7 @@ from flask import Flask
 from gunicorn.app.base import Application
 from gunicorn.glogging import Logger
 
-from persistence import __version__, gunicorn_worker, processes
-from persistence.app import (
-    open_settled_audit,
-    policy_of,
-    warn_of,
-    warn_of_encryption_keys,
-    warn_of_keys,
-    warn_of_properties,
-    wired,
-)
+from persistence import __version__, app, gunicorn_worker, processes
 from persistence.audit.audit_log import require_outside
 from persistence.cli.declarations import FAILED, command, exits, group
 from persistence.cli.options import (
@@ -51,21 +43,7 @@ from persistence.model.addresses import Form
 from persistence.pages.site import Administrators
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties, Reason
 from persistence.properties.property_table import DATA, FORM, TREE, is_database, shown_address
-from persistence.providers.locations import (
-    NOT_SHOWN,
-    as_toml,
-    base_of,
-    bases_of,
-    buckets_of,
-    check,
-    effective_properties,
-    effective_settings,
-    open_encryption_keys,
-    open_keys,
-    own_directories,
-    place_of,
-    plain_property,
-)
+from persistence.providers import locations
 from persistence.providers.opened import init_places, probe
 from persistence.settings import Effective, Settings, inherits_socket, require_own
 from persistence.storage import files, root
@@ -87,12 +65,12 @@ class Served:
         """Check whether everything can be served, and report shortcomings: once, not in every worker."""
         settings, properties = effective.settings, effective.properties
         choose(settings.log_format, settings.log_level)
-        policy = policy_of(settings)
-        warn_of_encryption_keys(settings, properties)
-        open_settled_audit(settings, properties).close()
-        warn_of_keys(settings)
-        warn_of_properties(properties)
-        warn_of(probe(settings, properties))
+        policy = app.policy_of(settings)
+        app.warn_of_encryption_keys(settings, properties)
+        app.open_settled_audit(settings, properties).close()
+        app.warn_of_keys(settings)
+        app.warn_of_properties(properties)
+        app.warn_of(probe(settings, properties))
         return cls(effective, policy)
 
     @property
@@ -107,9 +85,9 @@ def start_lines(served: Served, bind: str | None = None) -> Iterator[str]:
     yield _place(settings.roots.default)
     for name, place in settings.roots.named.items():
         yield f"{_place(place)} (datasource {name})"
-    for path in bases_of(properties):
+    for path in locations.bases_of(properties):
         yield f"attachments in {path}"
-    for bucket in buckets_of(properties):
+    for bucket in locations.buckets_of(properties):
         yield f"attachments in {bucket}"
     for provider in properties.form_providers:
         if provider.kind != TREE:
@@ -128,7 +106,7 @@ def _place(place: str) -> str:
 def _callers(settings: Settings, policy: Policy) -> str:
     if policy.opens is Opens.ALWAYS:
         return "everybody who reaches the address (insecure)"
-    keys = len(open_keys(settings).read())
+    keys = len(locations.open_keys(settings).read())
     if policy.opens is Opens.WHILE_KEYLESS and not keys:
         return "every program of this machine, until there is an API key ('persistence api-key new NAME')"
     who = [f"callers with one of {keys} API keys" if keys > 1 else "callers with the API key"] if keys else []
@@ -150,7 +128,7 @@ def _address(bind: str) -> str:
 def _pages(settings: Settings, bind: str) -> str:
     url = url_of(bind)
     path = f"{'' if url is None or url.startswith(_UNIX) else url}/admin/"
-    if Administrators(open_keys(settings), frozenset(settings.administrators)).exist():
+    if Administrators(locations.open_keys(settings), frozenset(settings.administrators)).exist():
         return f"pages for administrators: {path}"
     return f"pages for administrators: none until 'persistence password set NAME'; then {path}"
 
@@ -186,13 +164,10 @@ def require_free(bind: str) -> None:
 
 def _try_path(path: str) -> None:
     """Raise if a process answers at the path of a socket: gunicorn would take the socket away from it."""
-    with socket.socket(socket.AF_UNIX) as tried:
+    with socket.socket(socket.AF_UNIX) as tried, suppress(FileNotFoundError, ConnectionRefusedError):
         tried.settimeout(_LONGEST_WAIT)
-        try:
-            tried.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        tried.connect(path)
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 # gunicorn's log, in the format of the service.
@@ -300,7 +275,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
     def load(self) -> Flask:
         """Return the application; called once in each worker."""
         served = self._served
-        return wired(served.effective, served.policy)
+        return app.wired(served.effective, served.policy)
 
 
 def _begin_metrics(_arbiter: object) -> None:
@@ -371,11 +346,14 @@ def config(context: click.Context, /, **options: Any) -> None:
             raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
     effective = read_settings(**options)
-    for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
+    for kind, found in (
+        ("setting", locations.effective_settings(effective)),
+        ("property", locations.effective_properties(effective)),
+    ):
         for each in found:
             facts = {kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning}
             usual = f", not {each.comparison}" if each.comparison else ""
-            name = each.name if kind == "setting" else as_toml(each.name)
+            name = each.name if kind == "setting" else locations.as_toml(each.name)
             say_result(
                 facts if each.default is None else {**facts, "default": each.default},
                 f"{name} = {each.value}  # {each.origin}{usual}: {each.meaning}",
@@ -394,14 +372,16 @@ def _doubts(effective: Effective) -> tuple[list[str], list[str]]:
     """Return why ``serve`` would refuse these settings, and what it would warn of; nothing is changed."""
     settings, properties, warnings, refusals = effective.settings, effective.properties, list[str](), list[str]()
     looks: list[Callable[[], object]] = [
-        partial(check, properties, settings.roots),
+        partial(locations.check, properties, settings.roots),
         *(partial(root.require_layout, each) for each in settings.roots),  # root may look at the tree of another user
-        partial(policy_of, settings),
-        lambda: warnings.extend(warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)),
-        lambda: open_encryption_keys(settings, properties).ring(),
+        partial(app.policy_of, settings),
+        lambda: warnings.extend(
+            warnings_of(locations.open_keys(settings), settings.administrators, settings.token_issuers)
+        ),
+        lambda: locations.open_encryption_keys(settings, properties).ring(),
     ]
     if settings.audit == "file":
-        looks.append(partial(require_outside, settings.audit_file, own_directories(settings, properties)))
+        looks.append(partial(require_outside, settings.audit_file, locations.own_directories(settings, properties)))
     if os.path.exists(settings.gunicorn):
         looks.append(partial(require_own, settings.gunicorn))
     for ask in looks:
@@ -409,7 +389,7 @@ def _doubts(effective: Effective) -> tuple[list[str], list[str]]:
             ask()
         except PersistenceError as error:
             refusals.append(str(error))
-    needed = dict.fromkeys(bases_of(properties), "attachments")
+    needed = dict.fromkeys(locations.bases_of(properties), "attachments")
     if settings.log_file:
         needed[os.path.dirname(settings.log_file)] = "the log"
     refusals += [f"there is no directory {path} for {what}" for path, what in needed.items() if not os.path.isdir(path)]
@@ -430,9 +410,8 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     An application or form whose own name has a dot cannot be told apart in NAME; for it only entries with * count.
     """
     properties = _effective(outer, options).properties
-    answer = properties.explain(name)
-    facts = _explanation_facts(answer, properties)
-    say_result(facts, "\n".join(_explained(answer, facts)), click.echo)
+    facts = _explanation_facts(properties.explain(name), properties)
+    say_result(facts, "\n".join(_explained(facts)), click.echo)
 
 
 @command("config route", "Say which provider has a form's definitions or data.", has_json=False)
@@ -451,18 +430,17 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
     form, version = form_and_version(path)
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
-    explain = partial(effective.properties.explain_provider, form, kind)
     facts = _route_facts(effective, form, kind)
     attachments = facts["attachments"]
     name = f"the datasource {facts['datasource']}" if facts["datasource"] else "the default"
     end = f" ({name})" if facts["is"] == _TREE else ""
-    lines = [*_explained(explain(), facts["property"])]
+    lines = [*_explained(facts["property"])]
     lines.append(f"provider {facts['provider']} is {facts['is']}, {facts['place']}{end}")
     if not facts["active"]:
         lines.append("  not active: requests to all providers leave it out")
     lines += (f"  {header}: {value}" for header, value in facts["headers"].items())
     if attachments is not None:
-        lines += _explained(explain(attachments=True), attachments["property"])
+        lines += _explained(attachments["property"])
         lines.append(f"attachments are {attachments['place']}")
     else:
         lines.append(f"attachments {'of definitions are always' if kind == FORM else 'are'} with it")
@@ -475,7 +453,7 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
     provider = found.definition if kind == FORM else found.data
     attachments = None if kind == FORM else found.attachments
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
-    place = place_of(provider, effective.settings.roots)
+    place = locations.place_of(provider, effective.settings.roots)
     kind_of_place = "another service" if place is None else "a database" if is_database(place) else _TREE
     explained = properties.explain_provider(form, kind)
     return {
@@ -501,13 +479,13 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
 def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> Facts:
     def reason(each: Reason) -> Facts:
         entry = properties.entry(each.name)
-        value = plain_property(entry.known, entry.value)
+        value = locations.plain_property(entry.known, entry.value)
         return {"name": str(entry), "value": value, "origin": entry.origin, "reason": each.text}
 
     explanation = answer.explanation
     return {
         "name": ".".join(answer.name),
-        "value": None if answer.value is None else plain_property(answer.known, answer.value),
+        "value": None if answer.value is None else locations.plain_property(answer.known, answer.value),
         "meaning": answer.known.meaning,
         "effect": answer.known.effect.value,
         "winner": None if explanation.winner is None else reason(explanation.winner),
@@ -520,7 +498,7 @@ def _attachments_place(provider: ProviderProperties) -> str:
     if provider.place is not None:
         endpoint = provider.place.endpoint or "the endpoint of the environment, or that of AWS"
         return f"in {provider.place}, at {endpoint}"
-    base = base_of(provider)
+    base = locations.base_of(provider)
     return f"with another service, {provider.uri}" if base is None else f"below {base}"
 
 
@@ -529,15 +507,15 @@ def _effective(outer: Mapping[str, Any], options: Mapping[str, str | None]) -> E
     return read_settings(**{**outer, **given})
 
 
-def _explained(answer: ExplainedProperty, facts: Facts) -> Iterator[str]:
-    value = "is not configured" if facts["value"] is None else f"= {_toml(facts['value'])}"
+def _explained(facts: Facts) -> Iterator[str]:
+    winner, value = facts["winner"], "is not configured" if facts["value"] is None else f"= {_toml(facts['value'])}"
     yield f"{facts['name']} {value}"
     yield f"  {facts['meaning']}; {facts['effect']}"
-    if facts["winner"] is not None:
-        yield _reason("wins", facts["winner"])
-    if answer.entry is None or answer.entry.is_blank:
-        cause = "nothing matches" if answer.entry is None else "the winner is blank, and the search does not go on"
-        yield f"  {cause}: {'not configured' if answer.value is None else 'the default'}"
+    if winner is not None:
+        yield _reason("wins", winner)
+    if winner is None or (isinstance(winner["value"], str) and not winner["value"].strip()):
+        cause = "nothing matches" if winner is None else "the winner is blank, and the search does not go on"
+        yield f"  {cause}: {'not configured' if facts['value'] is None else 'the default'}"
     yield from (_reason("loses", each) for each in facts["losers"])
     yield from (f"  left {each['name']}: {each['reason']}" for each in facts["left"])
 
@@ -547,4 +525,4 @@ def _reason(word: str, facts: Facts) -> str:
 
 
 def _toml(value: object) -> str:
-    return NOT_SHOWN if value == NOT_SHOWN else as_toml(value)
+    return locations.NOT_SHOWN if value == locations.NOT_SHOWN else locations.as_toml(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from base64 import b64decode
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
 from importlib.resources import files as resources
 from uuid import NAMESPACE_URL, uuid5
@@ -126,14 +127,6 @@ _DEPARTMENTS = ("research", "sales", "accounting", "workshop", "library")
 _CITIES = ("Lisbon", "Paris", "Zürich", "Oslo", "Kraków", "Dublin", "Athens")
 _PURPOSES = ("Visit to a customer", "Conference", "Messe", "Training", "Installation on site")
 _ITEMS = (("Train", 4250), ("Hotel", 11900), ("Meal", 1840), ("Taxi", 2210), ("Tram", 320))
-_SIGNATURE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAKAAAAAwAQAAAAC+0kzDAAABE0lEQVR42s3TMW7DMAwAQGXyqHbrxi9k7BBAHyugFh066gn5StoMGvuFBP6A"
-    "vSmAIJYiXYUCtLeGAcI3iBRJGxw85j/g+wh3I3wcYHmWABrzQYLt8MXXkCaNqQjGHl0N66xxFbx2eEXOO68az4LxppCyHhmTwovFUGPQ+Ikb"
-    "Zn/HyC8iZHfHIGig9EgVFuPwyeKyITDmPX1OeHINqexEWd7OeLKCdNIyIdczY5gY6/Fph3zHFW0kdFj7VswvQk0EyCUnP7cmGrSCucNXn3lo"
-    "LrbBGKoraTwwFpDewHcbNpVkpbWWG4UPgh8yhBDaAhFGwQht1QhnmeEX6F3aBntxGlfZi8Vr3JYldauY7GC9M/zZz/UDVM5zSip2pqYAAAAA"
-    "SUVORK5CYII="
-)
-"""A picture as PNG, in base64."""
 _STAGES = ("submitted", "approved", "paid")
 
 
@@ -160,29 +153,14 @@ class SampleClaim:
     def receipt(self) -> bytes:
         """The attachment: a PDF of one line, or a picture."""
         if self.receipt_type == "image/png":
-            return b64decode(_SIGNATURE)
+            return _sample("png")
         total = sum(cents for _, cents in self._items(len(self.stages) - 1))
         text = f"Receipt {self.number}: {_euros(total)} EUR"
-        drawn = f"BT /F1 18 Tf 40 100 Td ({text}) Tj ET"
-        objects = (
-            "<</Type/Catalog/Pages 2 0 R>>",
-            "<</Type/Pages/Kids[3 0 R]/Count 1>>",
-            "<</Type/Page/Parent 2 0 R/MediaBox[0 0 360 200]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
-            f"<</Length {len(drawn)}>>stream\n{drawn}\nendstream",
-            "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-        )
-        pdf, places = "%PDF-1.4\n", []
-        for number, each in enumerate(objects, 1):
-            places.append(len(pdf))
-            pdf += f"{number} 0 obj{each}endobj\n"
-        entries = "".join(f"{place:010} 00000 n \n" for place in places)
-        end = f"trailer<</Size {len(objects) + 1}/Root 1 0 R>>\nstartxref\n{len(pdf)}\n%%EOF\n"
-        return f"{pdf}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{entries}{end}".encode()
+        placeholder = b"RECEIPT".ljust(30)  # the PDF has the positions of what is behind it
+        return _sample("pdf").replace(placeholder, text.encode().ljust(len(placeholder)))
 
     def xml(self, save: int, collection: Collection = Collection.DATA) -> bytes:
         """Return the form data of a save, counted from 0; each adds an item to the claim."""
-        department, city = _of(_DEPARTMENTS, self.number // 3), _of(_CITIES, self.number)
-        total = _euros(sum(cents for _, cents in self._items(save)))
         items = "".join(
             f"<items><day>2026-{1 + self.number % 12:02}-{1 + (self.number + at) % 28:02}</day><what>{what}</what>"
             f"<amount>{_euros(cents)}</amount></items>"
@@ -194,20 +172,24 @@ class SampleClaim:
             name = f"receipt-{self.number}.{self.receipt_type[-3:]}"
             about = f'filename="{name}" mediatype="{self.receipt_type}" size="{len(self.receipt)}"'
             receipt = f"<receipt {about}>{path}</receipt>"
-        purpose = escape(f"<p><b>{_of(_PURPOSES, self.number // 2)}</b>, as agreed.</p>")
-        signature = f"data:image/png;base64,{_SIGNATURE}" if save else ""
-        remarks = "Please keep this between us." if self.number % 5 == 0 else ""
-        return (
-            f"<form><applicant><name>{self.name}</name><department>{department}</department>"
-            f"<account>XX00 0000 0000 {self.number:04}</account></applicant>"
-            f"<trip><city>{city}</city><purpose>{purpose}</purpose></trip>"
-            f"<expenses>{items}</expenses><closing><total>{total}</total>"
-            f"{receipt}<approved>{'false' if self.number % 3 else 'true'}</approved><note/>"
-            f"<signature>{signature}</signature><remarks>{remarks}</remarks></closing></form>"
-        ).encode()
+        values = {
+            "department": _of(_DEPARTMENTS, self.number // 3),
+            "city": _of(_CITIES, self.number),
+            "purpose": escape(f"<p><b>{_of(_PURPOSES, self.number // 2)}</b>, as agreed.</p>"),
+            "total": _euros(sum(cents for _, cents in self._items(save))),
+            "approved": "false" if self.number % 3 else "true",
+            "signature": f"data:image/png;base64,{b64encode(_sample('png')).decode()}" if save else "",
+            "remarks": "Please keep this between us." if self.number % 5 == 0 else "",
+        }
+        return _sample("xml").decode().format(claim=self, items=items, receipt=receipt, **values).encode()
 
     def _items(self, save: int) -> list[tuple[str, int]]:
         return [_ITEMS[(self.number + at) % len(_ITEMS)] for at in range(1 + save)]
+
+
+@cache
+def _sample(suffix: str) -> bytes:
+    return resources(__package__).joinpath(f"expense-claim.{suffix}").read_bytes()
 
 
 def all_claims() -> Iterator[SampleClaim]:
@@ -264,7 +246,7 @@ def _fill(effective: Effective) -> int:
         plain = Documents(router, dialect, access)
         publishing = Publishing(dialect, plain, Definitions(router), PublicationServers(settings))
         publication = Publication(VersionRequest(wants_next=True), True, None, User("ada"), None)  # noqa: FBT003
-        publishing.from_body([resources(__package__).joinpath("expense-claim.xhtml").read_bytes()], publication)
+        publishing.from_body([_sample("xhtml")], publication)
         documents, drafts = Documents(router, dialect, access, codec), 0
         with progress("storing", lambda: COUNT) as bar:
             for claim in all_claims():

@@ -19,20 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
+from persistence.cli import options
 from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, unless_dry
-from persistence.cli.options import (
-    ADDRESS,
-    SETTINGS,
-    WITH_DATA,
-    Attachments,
-    ChosenTree,
-    allow_open_files,
-    at_rest,
-    attachments_option,
-    count_documents,
-    open_attachments,
-    usage_errors,
-)
 from persistence.cli.terminal import (
     ProgressBar,
     counted,
@@ -95,7 +83,7 @@ if TYPE_CHECKING:
 _STDOUT = "-"
 
 
-@command("export", "Export forms and data as an archive or a table.", SETTINGS, audits=always, is_quiet=True)
+@command("export", "Export forms and data as an archive or a table.", options.SETTINGS, audits=always, is_quiet=True)
 @exits(
     "done",
     "could not: no such form, no data directory, the disk refused",
@@ -148,32 +136,42 @@ def export(  # noqa: PLR0913 - click passes each option
     the current values of indexed controls, under their labels. --xlsx writes a sheet with a row for each document, and
     a sheet for each repeat, with numbers and dates as such.
     """
-    with usage_errors():
+    with options.usage_errors():
         period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, *period, with_drafts=drafts, decrypts=decrypt)
-    tables = sum((as_csv, as_jsonl, as_xlsx))
-    if tables > 1 or (tables and (content or history)):
+    kinds = [kind for kind, is_asked in (("csv", as_csv), ("jsonl", as_jsonl), ("xlsx", as_xlsx)) if is_asked]
+    if len(kinds) > 1 or (kinds and (content or history)):
         raise click.UsageError("--csv, --jsonl and --xlsx exclude each other, and --content and --history")
-    if (bom and not as_csv) or (lang and not tables) or (all_controls and not (as_csv or as_jsonl)):
+    if (bom and not as_csv) or (lang and not kinds) or (all_controls and not (as_csv or as_jsonl)):
         raise click.UsageError(
             "--lang is an option of --csv, --jsonl and --xlsx, --all-controls of --csv and --jsonl, --bom of --csv"
         )
-    wanted = next((each for each in (".csv", ".jsonl", ".xlsx") if target.lower().endswith(each)), "")
-    if wanted and not tables:
-        raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
+    wanted = next((each for each in ("csv", "jsonl", "xlsx") if target.lower().endswith(f".{each}")), "")
+    if wanted and not kinds:
+        raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
     begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
-    if tables:
+    if kinds:
         begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
-    return _export(effective, target, begin, has_mark=bom if as_csv else None, is_workbook=as_xlsx)
+    return _export(effective, target, begin, *kinds, has_mark=bom)
 
 
 @contextmanager
 def _output(file: str) -> Iterator[Callable[[bytes], None]]:
     if file == _STDOUT:
-        yield _to_stdout
+
+        def to_stdout(piece: bytes) -> None:
+            try:
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    raise
+                raise as_disk_error(error, "writing", "to standard output") from error
+
+        yield to_stdout
         return
     with disk_errors(f"writing {shown_path(file)}"):
         tree = tree_around(file)
@@ -185,42 +183,29 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
             yield lambda piece: files.write_all(descriptor, piece)
 
 
-def _to_stdout(piece: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise
-        raise as_disk_error(error, "writing", "to standard output") from error
-
-
 def _export(
     effective: Effective,
     target: str,
     begin: Callable[[Exporting], Export | TableExport],
+    kind: str = "zip",
     *,
-    has_mark: bool | None,
-    is_workbook: bool,
+    has_mark: bool,
 ) -> int:
-    """Write an archive or a table: a workbook, CSV with its mark or without, or for ``None`` JSON lines."""
     settings, properties = effective.settings, effective.properties
     with _output(target) as write:
         for each in properties.form_providers:
             if each.is_service:
                 say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
         with Providers(settings, properties, listener_at=unheard) as providers:
-            exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
+            exporting = Exporting(
+                providers.router, EncryptionCodec(options.at_rest(settings, properties, providers.router))
+            )
             export = begin(exporting)
             pieces = export.archive if isinstance(export, Export) else export.json_lines
-            if isinstance(export, TableExport) and is_workbook:
-                with usage_errors():
-                    export.only_form()
-                pieces = export.xlsx
-            elif isinstance(export, TableExport) and has_mark is not None:
-                with usage_errors():
-                    export.only_version()
-                pieces = partial(export.csv, has_mark=has_mark)
+            if isinstance(export, TableExport) and kind != "jsonl":
+                with options.usage_errors():
+                    (export.only_form if kind == "xlsx" else export.only_version)()
+                pieces = export.xlsx if kind == "xlsx" else partial(export.csv, has_mark=has_mark)
             size = 0
             with progress("exporting", export.count, only_errors=not is_json()) as bar:
                 for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
@@ -237,7 +222,7 @@ def _export(
     return REMAINS if bar.lines else 0
 
 
-@command("import", "Import definitions, documents and drafts.", SETTINGS, audits=unless_dry, is_quiet=True)
+@command("import", "Import definitions, documents and drafts.", options.SETTINGS, audits=unless_dry, is_quiet=True)
 @exits(
     "imported, or there already",
     "could not: no such file, no data directory, a full disk",
@@ -253,7 +238,7 @@ def _export(
     help="What to do with a document that differs here.",
 )
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Only these forms; */FORM, APP.")
-@attachments_option(
+@options.attachments_option(
     "The place in which the runtime keeps attachments outside of its database.", takes_directory=True, takes_word=False
 )
 @click.option("--time-zone", metavar="ZONE", help="The runtime's, such as Europe/Berlin; default: this machine's.")
@@ -275,7 +260,15 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective,
             return _import(effective, found, chosen, found)
         if any(value is not None and value != () for value in of_database.values()):
             raise click.UsageError("--match, --attachments and --time-zone are for databases")
-        return _import(effective, _opened(path, opened, settings.max_body), chosen, None)
+        try:
+            file = None
+            if not os.path.isdir(path):
+                with disk_errors(f"reading {path}"):
+                    file = opened.enter_context(BufferedReader(FileIO(files.open_linked(path))))
+            archive = open_source(path, file, largest=settings.max_body)
+        except BadRequestError as error:
+            raise StartupError(f"{path}: {error}") from error
+        return _import(effective, archive, chosen, None)
 
 
 def _import(effective: Effective, source: ImportSource, chosen: ImportOptions, database: OrbeonSource | None) -> int:
@@ -286,7 +279,7 @@ def _import(effective: Effective, source: ImportSource, chosen: ImportOptions, d
         journals = {path: opened.enter_context(OfflineJournal(path)) for path in settings.roots}
         providers = opened.enter_context(Providers(settings, properties, listener_at=journals.__getitem__))
         providers.at(settings.roots.default)  # which must be there, whatever is imported
-        codec = EncryptionCodec(at_rest(settings, properties, providers.router))
+        codec = EncryptionCodec(options.at_rest(settings, properties, providers.router))
         largest, largest_xml = settings.max_body, settings.largest_xml
         importer = Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
         facts: dict[str, object] = {}
@@ -322,7 +315,7 @@ def _database(  # noqa: PLR0913 - the last three are options
     settings: Settings,
     *,
     matches: tuple[str, ...],
-    attachments: Attachments | str | None,
+    attachments: options.Attachments | str | None,
     time_zone: str | None,
 ) -> OrbeonSource:
     patterns = _patterns(matches)
@@ -377,17 +370,6 @@ def _index(settings: Settings, properties: Properties, forms: Collection[Form]) 
                 index.sweep(form)
 
 
-def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
-    try:
-        if os.path.isdir(path):
-            return open_source(path, None, largest=largest)
-        with disk_errors(f"reading {path}"):
-            file = opened.enter_context(BufferedReader(FileIO(files.open_linked(path))))
-        return open_source(path, file, largest=largest)
-    except BadRequestError as error:
-        raise StartupError(f"{path}: {error}") from error
-
-
 def _say_outcome(bar: ProgressBar, outcome: TransferOutcome) -> None:
     name, result, cause = outcome.name, outcome.result.value, outcome.cause
     bar.say_either({"name": name, "result": result, "cause": cause}, safe(f"{name}: {result}: {cause}"))
@@ -397,11 +379,11 @@ _LONG_PASS = 10.0
 """Seconds; a longer first pass is repeated before writers are kept out."""
 
 
-@command("move", "Move forms to another storage.", ADDRESS, audits=unless_dry, is_quiet=True)
+@command("move", "Move forms to another storage.", options.ADDRESS, audits=unless_dry, is_quiet=True)
 @exits("moved", "could not move, or COMMAND failed", remains="something was not moved; the lines say what and why")
 @click.option("--to", "destination", metavar="PLACE", help="Move to this tree or database; it is made if missing.")
 @click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
-@attachments_option(
+@options.attachments_option(
     "Place for attachments; without it, those in S3 stay there, and others come to their data.", takes_directory=True
 )
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
@@ -412,7 +394,7 @@ def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str | None,
     source: str | None,
-    attachments: Attachments | str | None,
+    attachments: options.Attachments | str | None,
     matches: tuple[str, ...],
     command: str | None,
     prepare: bool,
@@ -434,7 +416,7 @@ def move(  # noqa: PLR0913 - each is an option
     settings = effective.settings
     patterns = _patterns(matches)
     there = resolved_place(source or settings.data)
-    if isinstance(attachments, str) and attachments != WITH_DATA:
+    if isinstance(attachments, str) and attachments != options.WITH_DATA:
         if destination is not None or command is not None or prepare:
             raise click.UsageError("--attachments DIR excludes --to, --then and --prepare")
         return _move_apart(effective, there, attachments, patterns, is_dry=dry_run)
@@ -442,10 +424,10 @@ def move(  # noqa: PLR0913 - each is an option
         raise click.UsageError("--to PLACE is missing, or --attachments DIR")
     here = resolved_place(destination)
     _require_places(settings, there, here)
-    allow_open_files()
+    options.allow_open_files()
     with ExitStack() as opened:
         origin = opened.enter_context(moving(settings, effective.properties, there))
-        bodies = open_attachments(settings, effective.properties, here, attachments)
+        bodies = options.open_attachments(settings, effective.properties, here, attachments)
         target = _target(effective, here, opened, bodies, is_dry=dry_run)
         run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
         run.require_matches()
@@ -478,14 +460,14 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
         provider = properties.of(form).route.attachments
         return provider is not None and base_of(provider) == base
 
-    with ChosenTree(effective.settings, properties, "", tree).managing() as place:
+    with options.ChosenTree(effective.settings, properties, "", tree).managing() as place:
         found = [form for form in place.storage.forms() if any(each.matches(form) for each in patterns)]
         forms = sorted(filter(is_led, found))
         if not forms:
             raise StartupError(f"no property leads attachments of these forms to {base}: set it first (docs/moving.md)")
         run = AttachmentMove(place.storage, place.providers.bodies_by_form, is_dry)
         run.bodies_of(forms[0])  # which must be there
-        with progress("moving", partial(count_documents, place.storage, forms)) as bar:
+        with progress("moving", partial(options.count_documents, place.storage, forms)) as bar:
             for form in forms:
                 for problems in run.documents(form):
                     bar.done(problems, tree="", prefix="")
@@ -515,7 +497,7 @@ def _last_pass(origin: OpenedPlace, run: Move, advice: str, command: str | None)
     return 0
 
 
-@usage_errors()
+@options.usage_errors()
 def _patterns(matches: Iterable[str]) -> list[FormPattern]:
     patterns = []
     for text in matches:
@@ -525,7 +507,7 @@ def _patterns(matches: Iterable[str]) -> list[FormPattern]:
     return patterns or [FormPattern()]
 
 
-def _source(effective: Effective, origin: OpenedPlace, attachments: Attachments | None) -> MoveSource:
+def _source(effective: Effective, origin: OpenedPlace, attachments: options.Attachments | None) -> MoveSource:
     place_of, keeps_objects = partial(bucket_of, effective.properties), attachments is None
 
     def revisions(form: Form) -> Revisions:
@@ -563,7 +545,7 @@ def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int
 
 
 def _advice(
-    settings: Settings, there: str, here: str, matches: tuple[str, ...], attachments: Attachments | None
+    settings: Settings, there: str, here: str, matches: tuple[str, ...], attachments: options.Attachments | None
 ) -> str:
     names = [name for name, path in settings.roots.named.items() if path == there]
     if matches:
@@ -573,6 +555,6 @@ def _advice(
     else:
         change = f'set data = "{here}" in the settings'
     about = "" if attachments is None else f"; the properties must lead attachments to {attachments}"
-    if attachments == WITH_DATA:
+    if attachments == options.WITH_DATA:
         about = "; attachments are with their data, so no property may lead them elsewhere"
     return f"everything is in {here}: {change}, and restart the service{about}"

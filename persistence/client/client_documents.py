@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Self
+from typing import Any
 from uuid import uuid4
-
-import httpx
 
 from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.dialect import Dialect
@@ -73,31 +71,23 @@ class ServiceCaller:
     def own(self, answer: ServiceAnswer) -> OwnFields:
         return OwnFields(answer.headers, self.dialect)
 
-
-@dataclass(frozen=True, slots=True)
-class AnswerFacts:
-    """Facts in the headers of an answer about a revision; an empty ``etag`` is that of a draft that is gone."""
-
-    etag: str
-    version: int
-    modified: Instant
-    operations: frozenset[str]
-
-    @classmethod
-    def of(cls, headers: httpx.Headers, dialect: Dialect) -> Self:
+    def version(self, answer: ServiceAnswer) -> int:
         """Raise ``RemoteError`` where there is no version: another kind of service has answered."""
-        own = OwnFields(headers, dialect)
-        version = own.number("Form-Definition-Version")
+        version = self.own(answer).number("Form-Definition-Version")
         if version is None:
-            raise RemoteError(
-                f"the answer names no form definition version: is it a service of dialect {dialect.name}?"
-            )
-        return cls(
-            etag=headers.get("ETag", ""),
-            version=version,
-            modified=Instant(own.text("Last-Modified") or ""),
-            operations=frozenset((own.text("Operations") or "").split()),
-        )
+            name = self.dialect.name
+            raise RemoteError(f"the answer names no form definition version: is it a service of dialect {name}?")
+        return version
+
+    def revision(self, answer: ServiceAnswer) -> dict[str, Any]:
+        """Return the facts of every ``SavedDocument``; an empty ``etag`` is that of a draft that is gone."""
+        own = self.own(answer)
+        return {
+            "etag": answer.headers.get("ETag", ""),
+            "version": self.version(answer),
+            "modified": Instant(own.text("Last-Modified") or ""),
+            "operations": frozenset((own.text("Operations") or "").split()),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,20 +126,6 @@ class LoadedDocument(SavedDocument):
     modifier: str | None
     stage: str | None
     is_valid: bool | None
-
-
-def loaded(address: DocumentAddress, headers: httpx.Headers, xml: bytes, dialect: Dialect) -> LoadedDocument:
-    own = OwnFields(headers, dialect)
-    return LoadedDocument(
-        address=address,
-        **asdict(AnswerFacts.of(headers, dialect)),
-        xml=xml,
-        created=Instant(own.text("Created") or ""),
-        owner=User(name=own.text("Username"), group=own.text("Group"), organization=tuple(own.texts("Organization"))),
-        modifier=own.text("Last-Modified-By-Username"),
-        stage=own.text("Workflow-Stage"),
-        is_valid=own.flag("Valid"),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +256,17 @@ class DocumentsClient:
         """
         address = self.address(document)
         answer = self._caller.send("GET", self._path(address), query=older(revision, as_of), is_safe=True)
-        return loaded(address, answer.headers, answer.body, self._caller.dialect)
+        own = self._caller.own(answer)
+        return LoadedDocument(
+            address=address,
+            **self._caller.revision(answer),
+            xml=answer.body,
+            created=Instant(own.text("Created") or ""),
+            owner=User(own.text("Username"), own.text("Group"), organization=tuple(own.texts("Organization"))),
+            modifier=own.text("Last-Modified-By-Username"),
+            stage=own.text("Workflow-Stage"),
+            is_valid=own.flag("Valid"),
+        )
 
     def exists(self, document: DocumentName) -> bool:
         """Return whether there is such a document, which is not deleted, and that the user may read it."""
@@ -313,9 +299,8 @@ class DocumentsClient:
         # Not safe to repeat: the condition is on the document, which an attachment does not change.
         fields += self._caller.fields(own, path_to_holder=holder)
         answer = self._caller.send("PUT", self._path(address), fields, content=content)
-        facts = AnswerFacts.of(answer.headers, self._caller.dialect)
-        is_encrypted = self._caller.own(answer).flag("Did-Encrypt") or False
-        return SavedAttachment(address, self._path(address), facts.etag, facts.version, is_encrypted)
+        is_encrypted, etag = self._caller.own(answer).flag("Did-Encrypt") or False, answer.headers.get("ETag", "")
+        return SavedAttachment(address, self._path(address), etag, self._caller.version(answer), is_encrypted)
 
     def attachment(
         self,
@@ -369,7 +354,11 @@ class DocumentsClient:
         query = () if valid is None else (("valid", str(valid).lower()),)
         xml = without_encoding(xml) if isinstance(xml, str) else xml
         answer = self._caller.send("PUT", self._path(address), fields, query, xml, is_safe=is_safe)
-        return saved(address, answer, self._caller)
+        return self._stored(address, answer)
+
+    def _stored(self, address: DocumentAddress, answer: ServiceAnswer) -> SavedDocument:
+        is_new, notice = answer.status == HTTPStatus.CREATED, self._caller.own(answer).text("Notice")
+        return SavedDocument(address=address, **self._caller.revision(answer), is_new=is_new, notice=notice)
 
     def _delete(self, address: DocumentAddress, condition: HeaderPairs) -> None:
         fields = (*condition, *self._caller.fields())
@@ -378,12 +367,6 @@ class DocumentsClient:
     def _path(self, address: DocumentAddress) -> str:
         names = (address.form.app, address.form.name, address.collection.value, address.document, address.name)
         return self._caller.path("crud", *names)
-
-
-def saved(address: DocumentAddress, answer: ServiceAnswer, caller: ServiceCaller) -> SavedDocument:
-    facts = AnswerFacts.of(answer.headers, caller.dialect)
-    is_new, notice = answer.status == HTTPStatus.CREATED, caller.own(answer).text("Notice")
-    return SavedDocument(address=address, **asdict(facts), is_new=is_new, notice=notice)
 
 
 def older(revision: Instant | None, as_of: Instant | None) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,6 @@ from typing import Literal, Self
 import msgspec
 
 from persistence.client.client_documents import (
-    AnswerFacts,
     DeletedData,
     DocumentName,
     DocumentsClient,
@@ -22,7 +21,6 @@ from persistence.client.client_documents import (
     ServiceCaller,
     ServiceHealth,
     older,
-    saved,
 )
 from persistence.client.service_connection import ServiceAnswer, ServiceConnection, authorization, proper
 from persistence.closable import Closable
@@ -112,32 +110,6 @@ def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int |
     return caller.send("POST", path, (XML, *caller.fields(version)), content=body, is_safe=True)
 
 
-def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryEntry]:
-    """Yield the revisions of a document or an attachment, newest first."""
-    path, last = caller.path("history", form.app, form.name, *names), None
-    for number in range(1, 1 << 31):
-        query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
-        page = proper(read_history, caller.send("GET", path, query=query, is_safe=True))
-        for attributes in page.revisions:
-            restored = attributes.get("restored-time")
-            entry = HistoryEntry(
-                modified=Instant(attributes.get("modified-time", "")),
-                modifier=attributes.get("modified-username") or None,
-                owner=attributes.get("owner-username") or None,
-                group=attributes.get("owner-group") or None,
-                is_deleted=attributes.get("deleted") == "true",
-                is_damaged=attributes.get("damaged") == "true",
-                stage=attributes.get("stage"),
-                restored=None if restored is None else Instant(restored),
-            )
-            if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
-                yield entry
-            last = entry.modified if last is None else min(last, entry.modified)
-        size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
-        if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
-            return
-
-
 class HeldLease:
     """The lease of a document by the user of a client: taken when it is made, and given back at the end of a ``with``.
 
@@ -215,14 +187,15 @@ class FormClient(DocumentsClient):
             self._caller.send("PUT", self._part(name), fields, content=content)
         fields = (("Content-Type", "application/xhtml+xml"), *own)
         answer = self._caller.send("PUT", self._part(FORM_XHTML), fields, content=xhtml)
-        return AnswerFacts.of(answer.headers, self._caller.dialect).version
+        return self._caller.version(answer)
 
     def definition(self) -> LoadedDefinition:
         """Return the published definition."""
         answer = self._caller.send("GET", self._part(FORM_XHTML), self._caller.fields(self.version), is_safe=True)
-        facts, own = AnswerFacts.of(answer.headers, self._caller.dialect), self._caller.own(answer)
-        created, modifier = Instant(own.text("Created") or ""), own.text("Last-Modified-By-Username")
-        return LoadedDefinition(self.form, facts.version, facts.etag, answer.body, facts.modified, created, modifier)
+        etag, own = answer.headers.get("ETag", ""), self._caller.own(answer)
+        modified, created = (Instant(own.text(name) or "") for name in ("Last-Modified", "Created"))
+        version, modifier = self._caller.version(answer), own.text("Last-Modified-By-Username")
+        return LoadedDefinition(self.form, version, etag, answer.body, modified, created, modifier)
 
     def unpublish(self, version: int) -> None:
         """Delete a version of the definition. The data that was made with it stays."""
@@ -261,8 +234,29 @@ class FormClient(DocumentsClient):
 
     def history(self, document: DocumentName, attachment: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the revisions of a document or of one of its attachments, newest first; deletions are among them."""
-        name = self.address(document).document
-        return history(self._caller, self.form, name, *(() if attachment is None else (attachment,)))
+        names = (self.address(document).document, *(() if attachment is None else (attachment,)))
+        path, last = self._caller.path("history", self.form.app, self.form.name, *names), None
+        for number in range(1, 1 << 31):
+            query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
+            page = proper(read_history, self._caller.send("GET", path, query=query, is_safe=True))
+            for attributes in page.revisions:
+                restored = attributes.get("restored-time")
+                entry = HistoryEntry(
+                    modified=Instant(attributes.get("modified-time", "")),
+                    modifier=attributes.get("modified-username") or None,
+                    owner=attributes.get("owner-username") or None,
+                    group=attributes.get("owner-group") or None,
+                    is_deleted=attributes.get("deleted") == "true",
+                    is_damaged=attributes.get("damaged") == "true",
+                    stage=attributes.get("stage"),
+                    restored=None if restored is None else Instant(restored),
+                )
+                if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
+                    yield entry
+                last = entry.modified if last is None else min(last, entry.modified)
+            size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
+            if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
+                return
 
     def revert(
         self, document: DocumentName, *, revision: Instant | None = None, as_of: Instant | None = None
@@ -283,7 +277,7 @@ class FormClient(DocumentsClient):
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "restore")
         fields = (*condition, *self._caller.fields())
         answer = self._caller.send("POST", path, fields, query, is_safe=bool(condition))
-        return saved(address, answer, self._caller)
+        return self._stored(address, answer)
 
     def differences(
         self, document: DocumentName, older: Instant, newer: Instant, *, language: str | None = None
@@ -302,7 +296,7 @@ class FormClient(DocumentsClient):
             answer = self._caller.send(
                 "HEAD", self._path(address), query=(("last-modified-time", newer),), is_safe=True
             )
-            version = AnswerFacts.of(answer.headers, self._caller.dialect).version
+            version = self._caller.version(answer)
         query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
         query += [] if language is None else [("lang", language)]
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")

@@ -52,41 +52,38 @@ def refusal(answer: Answer, action: str) -> PersistenceError:
 
     Its text is the line of the service, its note the id of the request in the service's log. ``action`` is the request.
     """
-    kind = _CONDITIONS.get(answer.status, RemoteError)
-    error = _locked(answer, action) if kind is LockedError else _error(answer, kind, _text(answer, action))
-    request_id = answer.headers.get("X-Request-Id")
+    kind, headers = _CONDITIONS.get(answer.status, RemoteError), answer.headers
+    error = _leased(answer) if kind is LockedError and answer.content_type.startswith("application/xml") else None
+    if error is None:
+        text = answer.line() or f"{action} was answered with {answer.status}"
+        found = _LAST_SAVE.match(text)
+        if kind is LockedError:
+            error = LockedError(text, seconds=parse_remaining(headers.get("Timeout")))
+        elif kind is PreconditionError and found is not None:
+            error = PreconditionError(text, etag=found[1], saved=found[2])
+        elif kind is BusyError:
+            wait = whole_number(headers.get("Retry-After", ""))
+            error = BusyError(text, 1 if wait is None else wait)
+        elif kind is RangeError:
+            error = RangeError(whole_number(headers.get("Content-Range", "").rpartition("/")[2]) or 0)
+        elif httpx.codes.is_redirect(answer.status):
+            error = RemoteError(f"{text}: redirects are not followed")
+        else:
+            error = kind(text)
+    request_id = headers.get("X-Request-Id")
     if request_id is not None:
         error.add_note(f"{action}: status {answer.status}, request {one_line(request_id)}")
     return error
 
 
-def _text(answer: Answer, action: str) -> str:
-    return answer.line() or f"{action} was answered with {answer.status}"
-
-
-def _locked(answer: Answer, action: str) -> LockedError:
+def _leased(answer: Answer) -> PersistenceError | None:
     seconds = parse_remaining(answer.headers.get("Timeout"))
-    if answer.content_type.startswith("application/xml"):
-        with suppress(PersistenceError):
-            holder = read_lock([answer.whole(LARGEST_LOCK)])
-            left = "" if seconds is None else f" for {seconds} more seconds"
-            text = f"{holder.user} has leased the document{left}"
-            return LockedError(text, user=holder.user, group=holder.group, seconds=seconds)
-    return LockedError(_text(answer, action), seconds=seconds)
-
-
-def _error(answer: Answer, kind: type[PersistenceError], text: str) -> PersistenceError:
-    if kind is PreconditionError:
-        found = _LAST_SAVE.match(text)
-        return PreconditionError(text, etag=found[1], saved=found[2]) if found else PreconditionError(text)
-    if kind is BusyError:
-        wait = whole_number(answer.headers.get("Retry-After", ""))
-        return BusyError(text, 1 if wait is None else wait)
-    if kind is RangeError:
-        return RangeError(whole_number(answer.headers.get("Content-Range", "").rpartition("/")[2]) or 0)
-    if httpx.codes.is_redirect(answer.status):
-        return RemoteError(f"{text}: redirects are not followed")
-    return kind(text)
+    with suppress(PersistenceError):
+        holder = read_lock([answer.whole(LARGEST_LOCK)])
+        left = "" if seconds is None else f" for {seconds} more seconds"
+        text = f"{holder.user} has leased the document{left}"
+        return LockedError(text, user=holder.user, group=holder.group, seconds=seconds)
+    return None
 
 
 _KEY = re.compile("[!-~]+")

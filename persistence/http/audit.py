@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Flask, Response, request
 from msgspec.structs import replace
 
-from persistence.audit.audit_log import AuditLog
-from persistence.audit.chain import AuditEvent
+from persistence.audit.audit_log import AuditEvent, AuditLog
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, PersistenceError, one_line, status_of
 from persistence.http.logs import CALLER, REQUEST_ID

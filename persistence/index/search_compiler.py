@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from persistence.errors import BadRequestError
 from persistence.index.protocol import (
     AS_FOLDED,
+    BOTH,
     FACTS,
     OF_DRAFTS,
     OWNER_FACTS,
@@ -66,6 +67,10 @@ _MOST_VALUES = LARGEST_FOUND // VALUE_COSTS + 1
 
 _LAST = 1 << 62
 _BEFORE_ALL, _AFTER_ALL = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
+
+_SAMPLED, _OTHER_KEYS = 1_000, 0.1
+"""Keys of a range that are looked at, and the share of keys beside others of a document: above it, a sort is quicker
+than a look at each of these documents."""
 
 _AT_ONCE = 32  # Documents of a page whose cards are in memory at once
 
@@ -145,11 +150,6 @@ def all_of(conditions: Sequence[Condition], tests: Sql | None = None) -> Conditi
     return replace(first, selects=selects, test=test, counts=None)
 
 
-def once(condition: Condition) -> Sql:
-    selects = condition.selects
-    return selects if condition.is_distinct else Sql(f"SELECT DISTINCT * FROM ({selects.text}) d", selects.values)
-
-
 def any_of(conditions: Sequence[Condition]) -> Condition:
     if len(conditions) == 1:
         return conditions[0]
@@ -204,11 +204,29 @@ class SearchDialect(ABC):
 
     def created(self, low: Instant, high: Instant) -> Condition:
         """Return the condition that a document was created at a time."""
-        return replace(self.within(Fact.CREATED, KeyRange(low, high)), is_distinct=True)
+        return self.within(Fact.CREATED, KeyRange(low, high))
 
     def within(self, number: int, span: KeyRange) -> Condition:
         """Return the condition that a fact, or a control that has a type, has a key in a span."""
-        return self.entries(number, Sql("fold >= ? AND fold < ?", span))
+        condition = self.entries(number, Sql("fold >= ? AND fold < ?", span))
+        if number == Fact.CREATED:
+            return replace(condition, is_distinct=True)
+        # Where most documents have one key, the lowest inside selects each once: of a million documents half are
+        # counted in 29 ms, and 690 ms by a sort.
+        text, values = condition.selects
+        sample = text.replace(self.found, "edge", 1)
+        ((others,),) = self.rows(
+            Sql(f"SELECT count(*) FROM ({sample} LIMIT {_SAMPLED}) s WHERE edge <> {BOTH}", values)
+        )
+        if others > _SAMPLED * _OTHER_KEYS:
+            return condition
+        lowest = self.lowest_from(number, span.low)
+        selects = Sql(f"{text} AND (edge & {int(Edge.LOWEST)} > 0 OR {lowest.text})", values + lowest.values)
+        return replace(condition, selects=selects, is_distinct=True)
+
+    @abstractmethod
+    def lowest_from(self, number: int, low: str) -> Sql:
+        """Return the condition that an ``entry`` has the lowest key of its document from one on."""
 
     @abstractmethod
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
@@ -232,6 +250,14 @@ class SearchDialect(ABC):
     def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
         """Return the number of hits and the page of them; none where a walk along the list finds it more quickly."""
         # Hits of one range are ``counted`` already, and read again quickly; 0 stands for others.
+
+    def once(self, condition: Condition) -> Sql:
+        """Return what a condition selects, each document once."""
+        # SQLite sorts for a GROUP BY, and adds to a tree for a DISTINCT: of 550,000 keys in 205 and 946 ms.
+        if condition.is_distinct:
+            return condition.selects
+        text, values = condition.selects
+        return Sql(f"SELECT * FROM ({text}) d GROUP BY {self.found}", values)
 
     def tested(self, conditions: Iterable[Condition]) -> Sql:
         """Return the tests of conditions, the quick ones first."""
@@ -477,7 +503,7 @@ class Search:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
         counted = 0  # Where there is only one condition, unless documents must be looked at for that
         if len(conditions) == 1:
-            counts = conditions[0].counts or (once(conditions[0]) if conditions[0].is_range else None)
+            counts = conditions[0].counts or (self._dialect.once(conditions[0]) if conditions[0].is_range else None)
             if counts is not None:
                 ((counted,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         # Of many documents, the first ones of the list probably have a near page.
@@ -523,9 +549,9 @@ class Search:
             first = next((each for each in conditions if each.is_range), conditions[0])
             sets = [each.selects for each in conditions if each is not first]
             tests = [Sql(f"d.seq IN ({each.text})", each.values) for each in sets]
-            return once(all_of([first, first], joined(" AND ", tests)))
+            return dialect.once(all_of([first, first], joined(" AND ", tests)))
         others = [each for each in conditions if each is not first or not each.is_exact]
-        return once(all_of([first, *others], dialect.tested(others)))
+        return dialect.once(all_of([first, *others], dialect.tested(others)))
 
     def _walk(self, order: Order, total: int, where: Sql | None = None) -> list[int]:
         """Return the page of ``total`` documents, along the list in each partition, past those that fail a test."""

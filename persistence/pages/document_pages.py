@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,19 +35,12 @@ from persistence.model.versions import Precondition, Tags
 from persistence.pages.form_pages import disposition, file_name, page_number
 from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import ServedForms, form_path, title_of
-from persistence.pages.site import NAME, Action, Done, Question, Site, Values
+from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
+from persistence.services import histories
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
-from persistence.services.histories import (
-    DiffOptions,
-    RestorePlan,
-    Reverting,
-    RevisionDiffs,
-    RevisionPair,
-    before_current,
-)
 from persistence.services.rules import Delete, Get, Revert
 from persistence.services.shown_documents import (
     DisplayedValue,
@@ -136,8 +130,8 @@ class DocumentPages:
         site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
         site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
         site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
-        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
-        site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
+        site.action("revert", self._revert, "revision", "current", subject=_SUBJECT)
+        site.action("lease-break", self._break_lease, "holder", subject=_SUBJECT)
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
@@ -147,7 +141,7 @@ class DocumentPages:
         living = shown
         if shown.is_deleted and shown.instant is None:  # its last values are shown
             with suppress(NotFoundError):
-                living = self._shown(address, before_current(self.documents, address))
+                living = self._shown(address, histories.before_current(self.documents, address))
         values = self._contents(living, language)
         number = page_number(request.args.get("page", "1"))
         kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
@@ -247,12 +241,12 @@ class DocumentPages:
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
             raise NotFoundError(f"{address} has no revision of {newer}")
-        pair, shown = RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
+        pair, shown = histories.RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
-        options = DiffOptions(language, in_removed=True)
+        options = histories.DiffOptions(language, in_removed=True)
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
+        differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
         rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
         for row in shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
@@ -271,11 +265,26 @@ class DocumentPages:
             has_more=has_more,
         )
 
-    def _ask_to_revert(self, values: Values) -> Question:
-        address = _address(values)
-        asked = self._asked(address, values, ANONYMOUS)
-        plan = Reverting(self.documents).plan(address, asked)
-        older, is_deleted = plan.file.older, plan.file.is_deleted
+    def _revert(self, values: Values) -> Question:
+        address, reverting = _address(values), histories.Reverting(self.documents)
+        instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
+        plan = reverting.plan(address, Revert(instant=instant))
+        older, current, is_deleted = plan.file.older, plan.file.current, plan.file.is_deleted
+        tag = "" if current is None else current.etag
+
+        def do(by: str) -> Done:
+            if values["current"] != tag:  # ``If-Match`` never holds for a tombstone
+                cause, now = "", plan.file.replaced
+                if now is not None and not (current is not None and current.is_edited):
+                    who = now.modifier or "somebody without a name"
+                    cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
+                raise PreconditionError(
+                    f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
+                    "Look at the document again."
+                )
+            reverting.restore(reverting.plan(address, Revert(instant=instant, user=User(name=by))))
+            return Done(translated("The revision of {revision} is the current one again.", revision=older.modified))
+
         by = translated(" by {name}", name=older.modifier) if older.modifier else ""
         text = translated(
             "The revision of {revision} becomes the current one, as a new revision of yours.",
@@ -291,27 +300,24 @@ class DocumentPages:
         button = translated("Bring it back" if is_deleted else "Make it current")
         older_one = translated("Make an older revision of {name} current again?", name=name)
         title = translated("Bring back the deleted document {name}?", name=name) if is_deleted else older_one
-        sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
-        return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
+        sent = {"revision": str(instant), "current": tag}
+        return Question(title, tuple(effects), button, document_path("document", address), do, sent=sent)
 
-    def _revert(self, values: Values, by: str) -> Done:
+    def _break_lease(self, values: Values) -> Question:
         address = _address(values)
-        reverting = Reverting(self.documents)
-        plan = reverting.plan(address, self._asked(address, values, User(name=by)))
-        if values["current"] != _current_tag(plan):  # ``If-Match`` never holds for a tombstone
-            raise _changed_meanwhile(plan)
-        reverting.restore(plan)
-        back = document_path("document", address)
-        revision = plan.file.older.modified
-        return Done(translated("The revision of {revision} is the current one again.", revision=revision), back)
+        storage = self.documents.router.of(address.form).data.storage
 
-    def _asked(self, address: DocumentAddress, values: Values, user: User) -> Revert:
-        return Revert(instant=instant_of(values["revision"]) or before_current(self.documents, address), user=user)
+        def do(_by: str) -> Done:
+            if storage.is_remote:
+                raise NotSupportedError(f"another service has the leases of {address.form}")
+            try:
+                lease = storage.leases.broken(address.document, values["holder"])
+            except PreconditionError as error:
+                raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
+            return Done(translated("The lease of {user} is broken.", user=lease.user))
 
-    def _ask_to_break(self, values: Values) -> Question:
-        address = _address(values)
         try:
-            self.documents.router.of(address.form).data.storage.leases.require(address, ANONYMOUS)
+            storage.leases.require(address, ANONYMOUS)
         except LockedError as error:
             leased = "{user} has leased it for {count} more seconds, and may be editing it now."
             effects = (
@@ -320,19 +326,8 @@ class DocumentPages:
             )
             name, back = f"{address.form}/{address.document}", document_path("document", address)
             title, sent = translated("Break the lease of {name}?", name=name), {"holder": error.user or ""}
-            return Question(title, effects, translated("Break the lease"), back, is_dangerous=True, sent=sent)
+            return Question(title, effects, translated("Break the lease"), back, do, is_dangerous=True, sent=sent)
         raise NotFoundError(f"nobody has leased the document {address.document}")
-
-    def _break(self, values: Values, _by: str) -> Done:
-        address = _address(values)
-        storage = self.documents.router.of(address.form).data.storage
-        if storage.is_remote:
-            raise NotSupportedError(f"another service has the leases of {address.form}")
-        try:
-            lease = storage.leases.broken(address.document, values["holder"])
-        except PreconditionError as error:
-            raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
-        return Done(translated("The lease of {user} is broken.", user=lease.user), document_path("document", address))
 
 
 def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
@@ -364,22 +359,6 @@ def _address(values: Values) -> DocumentAddress:
     return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
 
 
-def _current_tag(plan: RestorePlan) -> str:
-    return "" if plan.file.current is None else plan.file.current.etag
-
-
-def _changed_meanwhile(plan: RestorePlan) -> PreconditionError:
-    address, current, now = plan.file.address, plan.file.current, plan.file.replaced
-    cause = ""
-    if now is not None and not (current is not None and current.is_edited):
-        who = now.modifier or "somebody without a name"
-        cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-    return PreconditionError(
-        f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
-        "Look at the document again."
-    )
-
-
 # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
 
 
@@ -389,8 +368,6 @@ _QUESTIONS = {
     "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
     "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
 }  # Of each verb: the title for one document, and for several, and the button
-_RESTORED = ("The last revision becomes the current one, as a new revision of yours.",)
-_SEVERAL = "/<app>/<form>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,13 +386,10 @@ class DocumentActions:
     documents: Documents
 
     def add_to(self, site: Site) -> None:
-        fields = ("document", "state")
-        for name, ask, do, others in (
-            ("document-delete", self._ask_to_delete, self._delete, ()),
-            ("document-restore", lambda values: self._question(values, "restore", _RESTORED), self._restore, ()),
-            ("document-change", self._ask_to_change, self._change, ("change", "owner", "group", "stage")),
-        ):
-            site.action(Action(name, ask, do, (*fields, *others), _SEVERAL, several="document"))
+        of_several = partial(site.action, subject="/<app>/<form>", several="document")
+        of_several("document-delete", self._delete, "document", "state")
+        of_several("document-restore", self._restore, "document", "state")
+        of_several("document-change", self._change, "document", "state", "change", "owner", "group", "stage")
         site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
 
     def _selected(self, values: Values) -> list[_Selected]:
@@ -439,16 +413,21 @@ class DocumentActions:
 
     def _shown(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
         try:
-            instant = before_current(self.documents, address) if deleted else None
+            instant = histories.before_current(self.documents, address) if deleted else None
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
             return shown_document(address, read, outline, language_of(outline.languages))
         except PersistenceError:  # the page of the document says what is wrong
             return ShownDocument()
 
-    def _question(self, values: Values, verb: str, effects: tuple[str, ...], *, is_dangerous: bool = False) -> Question:
-        """Return a question that names the documents, and notes in ``state`` what is stored of them now."""
-        found = self._selected(values)
+    def _question(
+        self, values: Values, verb: str, effects: tuple[str, ...], act: Callable[[_Selected, User], object], word: str
+    ) -> Question:
+        """Return a question that names the documents, and notes in ``state`` what is stored of them now.
+
+        ``act`` is done with each of them; ``word`` is the notice of how many.
+        """
+        found, failed = self._selected(values), list[str]()
         form, count = Form(values["app"], values["form"]), len(found)
         names = [each.title or each.address.document for each in found]
         one, several, button = _QUESTIONS[verb]
@@ -458,53 +437,49 @@ class DocumentActions:
             listed = (translated("The documents are: {names}.", names=", ".join(names[:_LISTED]) + more),)
         title = translated(one, name=names[0], form=form) if count == 1 else translated(several, count=count, form=form)
         back = document_path("document", found[0].address) if count == 1 else form_path(form)
-        sent = {"document": "/".join(each.address.document for each in found), "state": _state(found)}
-        shown = (*listed, *map(translated, effects))
-        return Question(title, shown, translated(button), back, is_dangerous=is_dangerous, sent=sent)
+        state = hashlib.sha256("".join(f"{each.address.document}/{each.tag}\n" for each in found).encode())
+        sent = {"document": "/".join(each.address.document for each in found), "state": state.hexdigest()[:32]}
 
-    def _do(self, values: Values, act: Callable[[_Selected], object], word: str) -> Done:
-        found, failed = self._selected(values), list[str]()
-        if _state(found) != values["state"]:
-            raise PreconditionError(
-                "a document has changed since you were asked. Nothing was written. Look at the documents again."
-            )
-        for each in found:
-            try:
-                act(each)
-            except PersistenceError as error:
-                failed.append(str(error))
-        notice = translated(word, count=len(found) - len(failed))
-        if failed:
-            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
-        names, app, form = values["document"].split("/"), values["app"], values["form"]
-        is_one = len(names) == 1 and not failed
-        address = address_of(app, form, Collection.DATA.value, names[0])
-        return Done(notice, document_path("document", address) if is_one else form_path(Form(app, form)))
+        def do(by: str) -> Done:
+            if sent["state"] != values["state"]:
+                raise PreconditionError(
+                    "a document has changed since you were asked. Nothing was written. Look at the documents again."
+                )
+            for each in found:
+                try:
+                    act(each, User(name=by))
+                except PersistenceError as error:
+                    failed.append(str(error))
+            notice = translated(word, count=count - len(failed))
+            if failed:
+                notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
+            return Done(notice, to=form_path(form) if failed else "")
 
-    def _ask_to_delete(self, values: Values) -> Question:
+        shown, is_dangerous = (*listed, *map(translated, effects)), verb == "delete"
+        return Question(title, shown, translated(button), back, do, is_dangerous=is_dangerous, sent=sent)
+
+    def _delete(self, values: Values) -> Question:
+        def delete(each: _Selected, user: User) -> None:
+            unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
+            self.documents.delete(each.address, Delete(precondition=unchanged, user=user))
+
         effects = (
             "The history stays, and a deleted document can be brought back, until it is purged.",
             "The draft of the document is removed, if there is one.",
         )
-        return self._question(values, "delete", effects, is_dangerous=True)
+        return self._question(values, "delete", effects, delete, "Documents deleted: {count}.")
 
-    def _delete(self, values: Values, by: str) -> Done:
-        def delete(each: _Selected) -> None:
-            unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
-            self.documents.delete(each.address, Delete(precondition=unchanged, user=User(name=by)))
+    def _restore(self, values: Values) -> Question:
+        reverting = histories.Reverting(self.documents)
 
-        return self._do(values, delete, "Documents deleted: {count}.")
+        def restore(each: _Selected, user: User) -> None:
+            instant = histories.before_current(self.documents, each.address)
+            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=user)))
 
-    def _restore(self, values: Values, by: str) -> Done:
-        reverting = Reverting(self.documents)
+        effects = ("The last revision becomes the current one, as a new revision of yours.",)
+        return self._question(values, "restore", effects, restore, "Documents brought back: {count}.")
 
-        def restore(each: _Selected) -> None:
-            instant = before_current(self.documents, each.address)
-            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=User(name=by))))
-
-        return self._do(values, restore, "Documents brought back: {count}.")
-
-    def _ask_to_change(self, values: Values) -> Question:
+    def _change(self, values: Values) -> Question:
         owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
         stage = short(values["stage"], "stage")
         if group and not owner:
@@ -521,17 +496,17 @@ class DocumentActions:
             "This makes a new revision, with the same content.",
             "The draft of the document is removed, if there is one.",
         )
-        return self._question(values, "change", effects)
 
-    def _change(self, values: Values, by: str) -> Done:
-        is_owner = values["change"] == "owner"
-        owner = User(name=values["owner"] or None, group=values["group"] or None) if is_owner else None
-        stage = None if is_owner else values["stage"]
+        def change(each: _Selected, user: User) -> None:
+            is_owner = values["change"] == "owner"
+            to = (
+                FactsChange(user, User(name=owner, group=group), None)
+                if is_owner
+                else FactsChange(user, None, stage or "")
+            )
+            self.documents.change_facts(each.address, each.tag, to)
 
-        def change(each: _Selected) -> None:
-            self.documents.change_facts(each.address, each.tag, FactsChange(User(name=by), owner, stage))
-
-        return self._do(values, change, "Documents changed: {count}.")
+        return self._question(values, "change", effects, change, "Documents changed: {count}.")
 
     def zip(self, app: str, form: str) -> AnyResponse:
         """Send the named documents, else all of the form: a folder each, with files under their own names."""
@@ -585,8 +560,3 @@ def _free_name(name: str, taken: set[str]) -> str:
         free = f"{stem} ({number}){dot}{suffix}" if stem else f"{name} ({number})"
     taken.add(free.lower())
     return free
-
-
-def _state(found: list[_Selected]) -> str:
-    stored = "".join(f"{each.address.document}/{each.tag}\n" for each in found)
-    return hashlib.sha256(stored.encode()).hexdigest()[:32]

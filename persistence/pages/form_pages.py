@@ -16,30 +16,12 @@ from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
+from persistence import limits
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import XLSX
-from persistence.limits import (
-    COLUMNS_SHOWN,
-    CONTROLS_SHOWN,
-    HITS_OF_A_FORM,
-    LONGEST_SEARCHED,
-    MOST_OPTIONS,
-    MOST_SEARCHED,
-    ROWS_SHOWN,
-    SEARCH_ALL_SECONDS,
-    STORED_LISTED,
-)
-from persistence.maintenance.reports import (
-    SOURCES,
-    DocumentCounts,
-    PermissionsSource,
-    last_days,
-    permissions_source,
-    unknown_operations,
-    whom,
-)
+from persistence.maintenance import reports
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS
 from persistence.model.queries import (
@@ -137,8 +119,11 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     compared |= {f"{begin}{path}": (path, match) for path in typed for begin, (match, _) in _BOUNDS.items()}
     names = (*_PARAMETERS, *_EXACT, *compared)
     known = {name: value for name in names if (value := given.get(name, "").strip())}
-    if any(len(value) > LONGEST_SEARCHED for value in known.values()) or sum(map(len, known.values())) > MOST_SEARCHED:
-        raise BadRequestError(f"a text that is searched has {LONGEST_SEARCHED} characters at most")
+    if (
+        any(len(value) > limits.LONGEST_SEARCHED for value in known.values())
+        or sum(map(len, known.values())) > limits.MOST_SEARCHED
+    ):
+        raise BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
     page = page_number(known.get("page", "1"))
     sort = known.get("sort", "saved")
     if sort not in _SORTED and sort not in by_path:
@@ -149,28 +134,24 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
         if each.match.is_range:
             range_of((each,), typed[each.path])
     by = _SORTED.get(sort, sort)
+    fields = [FieldFilter(field, Comparison.EXACT, known[name]) for name, field in _EXACT.items() if name in known]
+    if "from" in known:
+        fields.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, midnight(known["from"])))
+    if "to" in known:
+        fields.append(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, midnight(known["to"], 1)))
     columns = tuple(dict.fromkeys(each for each in given.getlist("col") if each in _FACTS or each in by_path))
     query = Query(
         text=known.get("q", ""),
         controls=filters,
-        fields=_fields(known),
+        fields=tuple(fields),
         sort=Sort(by, is_descending),
-        offset=(page - 1) * ROWS_SHOWN,
-        size=ROWS_SHOWN,
+        offset=(page - 1) * limits.ROWS_SHOWN,
+        size=limits.ROWS_SHOWN,
     )
     drafts = known.get("drafts", Drafts.EXCLUDE.value)
     if drafts not in {each.value for each in Drafts}:
         raise BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
     return TableQuery(known, columns, query, Drafts(drafts), page, sort)
-
-
-def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
-    found = [FieldFilter(field, Comparison.EXACT, known[name]) for name, field in _EXACT.items() if name in known]
-    if "from" in known:
-        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, midnight(known["from"])))
-    if "to" in known:
-        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, midnight(known["to"], 1)))
-    return tuple(found)
 
 
 def page_number(text: str) -> int:
@@ -182,7 +163,7 @@ def page_number(text: str) -> int:
 
 def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, str, str, str, Mapping[str, str]]]:
     """Yield the name, label, kind and hint of each filter, and labels by value: none where the value is typed."""
-    for column in table.columns[:COLUMNS_SHOWN]:
+    for column in table.columns[: limits.COLUMNS_SHOWN]:
         options = column.choices if column.has_options else {}
         if column.type is None or options:
             yield f"{_CONTROL}{column.path}", column.label, "text", "contains", options
@@ -195,15 +176,15 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
         ("owner", counts.owners if counts else ()),
         ("by", counts.modifiers if counts else ()),
     ):
-        options = {each: each for each in sorted(found)} if 0 < len(found) <= MOST_OPTIONS else {}
+        options = {each: each for each in sorted(found)} if 0 < len(found) <= limits.MOST_OPTIONS else {}
         yield name, translated(_FACTS[name]), "text", "exactly", options
 
 
 def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:
     """Return the names of the columns that are shown: those chosen, else the first controls and the usual facts."""
     if asked.columns:
-        return asked.columns[:COLUMNS_SHOWN]
-    paths = tuple(column.path for column in table.columns[:CONTROLS_SHOWN])
+        return asked.columns[: limits.COLUMNS_SHOWN]
+    paths = tuple(column.path for column in table.columns[: limits.CONTROLS_SHOWN])
     has_versions = shown.version is None and len(shown.numbers) > 1
     return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
 
@@ -223,7 +204,7 @@ def documents(shown: ShownVersion) -> str:
     asked = table_query(request.args, table)
     columns = _chosen(shown, table, asked)
     hits, problem = _found(table, asked, columns)
-    plot, days = "", last_days()
+    plot, days = "", reports.last_days()
     if (counts := shown.counts) is not None:
         title = translated("New documents a day, last {count} days", count=len(days))
         labels = [days[0], days[len(days) // 2], days[-1]]
@@ -240,8 +221,8 @@ def documents(shown: ShownVersion) -> str:
         asked=asked,
         hits=hits,
         problem=problem,
-        most=ROWS_SHOWN,
-        pages=max(1, -(-hits.total // ROWS_SHOWN)),
+        most=limits.ROWS_SHOWN,
+        pages=max(1, -(-hits.total // limits.ROWS_SHOWN)),
         plot=plot,
     )
 
@@ -263,7 +244,7 @@ def _found(table: DocumentTable, asked: TableQuery, columns: Sequence[str]) -> t
         again = translated("Load the page again in a moment to see values of controls, too.")
         part = "The documents are listed of the first {count} that are stored."
         listed = translated(
-            part if hits.has_more else "The documents are listed as they are stored.", count=STORED_LISTED
+            part if hits.has_more else "The documents are listed as they are stored.", count=limits.STORED_LISTED
         )
         return replace(hits, has_more=False), f"{problem} {again} {listed}"
 
@@ -324,7 +305,7 @@ class ShownForm:
     form: Form
     title: str
     versions: tuple[int, ...]
-    counts: DocumentCounts | None
+    counts: reports.DocumentCounts | None
     is_elsewhere: bool
 
 
@@ -375,12 +356,12 @@ class FormPages:
         sort, descending = request.args.get("sort", "name"), request.args.get("order") == "desc"
         if sort not in _ORDERS:
             raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
-        counted = self.forms.counting.counted()
+        counted = self.forms.counted()
         shown = sorted((self._line(route, counted) for route in self.forms.routes()), key=_ORDERS["name"])
         shown = [each for each in shown if each.versions or each.counts is not None]
-        total = DocumentCounts()
+        total = reports.DocumentCounts()
         for each in shown:
-            total.add(each.counts or DocumentCounts())
+            total.add(each.counts or reports.DocumentCounts())
         if (sort, descending) != ("name", False):
             shown.sort(key=_ORDERS[sort], reverse=descending)
         return render_template(
@@ -390,10 +371,10 @@ class FormPages:
     def search(self) -> str:
         """Show the documents of each form in which a text is found, the last saved first."""
         text = request.args.get("q", "").strip()
-        if len(text) > LONGEST_SEARCHED:
-            raise BadRequestError(f"a text that is searched has {LONGEST_SEARCHED} characters at most")
+        if len(text) > limits.LONGEST_SEARCHED:
+            raise BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
         found, left_out = list[FoundIn](), list[Form]()
-        until = time.monotonic() + SEARCH_ALL_SECONDS
+        until = time.monotonic() + limits.SEARCH_ALL_SECONDS
         local = (route for route in self.forms.routes() if not route.data.storage.is_remote)
         for route in sorted(local, key=lambda each: (each.form.app, each.form.name)) if text else ():
             if time.monotonic() > until:
@@ -403,7 +384,9 @@ class FormPages:
                 shown = shown_version(self.forms, route.form.app, route.form.name, None)
                 table = table_of(shown)
                 columns = table.columns[:2]
-                query = Query(text, size=HITS_OF_A_FORM, paths=tuple(each.path for each in columns), needs_total=False)
+                query = Query(
+                    text, size=limits.HITS_OF_A_FORM, paths=tuple(each.path for each in columns), needs_total=False
+                )
                 hits = table.find(query, Drafts.EXCLUDE, until)
             except (BadRequestError, BusyError, DamagedError):
                 left_out.append(route.form)
@@ -427,31 +410,30 @@ class FormPages:
 
     def deleted(self, shown: ShownVersion) -> str:
         """Show what was deleted last, of the first ones with what the last revision of each was called."""
-        return render_template("deleted.html", shown=shown, titles=dict(self._titles(shown)), most=ROWS_SHOWN)
-
-    def _titles(self, shown: ShownVersion) -> Iterator[tuple[str, str]]:
-        for each in shown.deleted[:ROWS_SHOWN]:
+        titles = dict[str, str]()
+        for each in shown.deleted[: limits.ROWS_SHOWN]:
             address = DocumentAddress(shown.form, Collection.DATA, each.document, DATA_XML)
             with suppress(PersistenceError):  # the page of the document says what is wrong
                 read = self.documents.read(address, Get(instant=before_current(self.documents, address)))
-                outline = outline_of(shown.route, each.version)
-                yield each.document, shown_document(address, read, outline, request.args.get("lang") or None).title
+                outline, language = outline_of(shown.route, each.version), request.args.get("lang") or None
+                titles[each.document] = shown_document(address, read, outline, language).title
+        return render_template("deleted.html", shown=shown, titles=titles, most=limits.ROWS_SHOWN)
 
 
 def _definition(shown: ShownVersion) -> str:
     language = request.args.get("lang") or None
     definition = shown_definition(shown.route, shown.version or 1, language)
     configured = shown.route.properties
-    permissions, source = None, PermissionsSource.NOBODY
+    permissions, source = None, reports.PermissionsSource.NOBODY
     if shown.published is not None:
         permissions = permissions_of(shown.published, configured)
-        source = permissions_source(shown.published, configured)
+        source = reports.permissions_source(shown.published, configured)
     # Who, which of the operations, and the names of unknown ones.
     rules = [
         (
-            translated(" and ").join(map(translated, whom(each).split(" and "))),
+            translated(" and ").join(map(translated, reports.whom(each).split(" and "))),
             [name in each.operations for name in OPERATIONS],
-            unknown_operations(each),
+            reports.unknown_operations(each),
         )
         for each in permissions or ()
     ]
@@ -466,7 +448,7 @@ def _definition(shown: ShownVersion) -> str:
         language=language if language in definition.languages else next(iter(definition.languages), None),
         operations=OPERATIONS,
         permissions=rules,
-        source=SOURCES[source],
+        source=reports.SOURCES[source],
         facts=list(_facts(shown)),
     )
 

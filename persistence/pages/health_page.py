@@ -20,7 +20,7 @@ from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
 from persistence.model.texts import to_datetime
 from persistence.pages.languages import translated
-from persistence.pages.site import Action, Done, Question, Site, Values
+from persistence.pages.site import Done, Question, Site, Values
 from persistence.processes import Child
 from persistence.providers.router import Router
 from persistence.services.reencryption import ReencryptionJobs
@@ -239,10 +239,10 @@ class HealthPage:
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/health", "health", self.show, "Health")
-        site.action(Action("check", _ask_to_check, self._check, ("mode", "deep")))
-        site.action(Action("mend", self._ask_to_mend, self._mend, ("tree", "path", "kind")))
-        site.action(Action("reindex", _ask_to_reindex, self._reindex))
-        site.action(Action("reencrypt", _ask_to_reencrypt, self._reencrypt, ("app", "form")))
+        site.action("check", self._check, "mode", "deep")
+        site.action("mend", self._mend, "tree", "path", "kind")
+        site.action("reindex", self._reindex)
+        site.action("reencrypt", self._reencrypt, "app", "form")
 
     def show(self) -> str:
         checked, reindexed = self.check.output(), self.reindex.output()
@@ -290,75 +290,70 @@ class HealthPage:
                 found[asked] = replace(found[asked], **_without_result(run, is_there=asked in met))
         return list(found.values())
 
-    def _check(self, values: Values, by: str) -> Done:
-        options = {"look": [], "repair": ["--repair"], "adopt": ["--adopt", "--all", "--as", by]}[values["mode"]]
-        self.check.begin(["--json", *options, *(["--deep"] if values["deep"] else [])])
-        return Done("The check has begun. What it finds is listed below.", _back())
+    def _check(self, values: Values) -> Question:
+        mode, is_deep = values["mode"], bool(values["deep"])
+        if mode not in _MODES:
+            raise BadRequestError(f"mode is one of: {', '.join(_MODES)}")
 
-    def _ask_to_mend(self, values: Values) -> Question:
-        finding = self._found(values)
+        def do(by: str) -> Done:
+            options = {"look": [], "repair": ["--repair"], "adopt": ["--adopt", "--all", "--as", by]}[mode]
+            self.check.begin(["--json", *options, *["--deep"] * is_deep])
+            return Done("The check has begun. What it finds is listed below.")
+
+        title, button, effects = _MODES[mode]
+        return Question(title, (*effects, *[_DEEP] * is_deep), button, _back(), do)
+
+    def _mend(self, values: Values) -> Question:
+        asked, checked = {name: values[name] for name in ("tree", "path", "kind")}, self.check.output()
+        standing = self._standing(checked) if values["tree"] in self.trees else ()
+        finding = next((each for each in standing if each.key == tuple(asked.values()) and each.is_open), None)
+        if finding is None:
+            raise NotFoundError("the last check has found nothing there that can be repaired or adopted alone")
+        path, is_repair = finding.path, finding.remedy == _REPAIR
+
+        def do(by: str) -> Done:
+            mended, remedy = self.mend.output(), [_REPAIR] if is_repair else [_ADOPT, "--as", by]
+            is_of_check = mended is not None and checked is not None and mended.began >= checked.began
+            arguments = ["--json", "--deep", *remedy, *self.trees[finding.tree], "--", path]
+            self.mend.begin(arguments, asked, keeps_output=is_of_check)
+            text = "The repair of {path} has begun." if is_repair else "The adoption of {path} has begun."
+            return Done(f"{translated(text, path=path)} {translated('Its result is shown beside the finding.')}")
+
         found = {"what": translated(finding.what), "does": translated(finding.does)}
-        if finding.remedy == _REPAIR:
-            folder = "/".join(finding.path.split("/")[:FOLDER_DEPTH])
-            effects = (
-                translated("{what}: {does}.", **found),
-                f"Everything else that is safe to repair in {folder} is repaired with it.",
-            )
-            return Question(f"Repair {finding.path}?", effects, "Repair", _back())
+        if is_repair:
+            folder = "/".join(path.split("/")[:FOLDER_DEPTH])
+            others = f"Everything else that is safe to repair in {folder} is repaired with it."
+            return Question(f"Repair {path}?", (translated("{what}: {does}.", **found), others), "Repair", _back(), do)
         effects = (translated("{what}: {does}, saved by you.", **found), "Nothing else is adopted.")
-        return Question(f"Adopt {finding.path}?", effects, "Adopt", _back())
+        return Question(f"Adopt {path}?", effects, "Adopt", _back(), do)
 
-    def _mend(self, values: Values, by: str) -> Done:
-        finding, checked, mended = self._found(values), self.check.output(), self.mend.output()
-        remedy = [_REPAIR] if finding.remedy == _REPAIR else [_ADOPT, "--as", by]
-        is_of_check = mended is not None and checked is not None and mended.began >= checked.began
-        arguments = ["--json", "--deep", *remedy, *self.trees[finding.tree], "--", finding.path]
-        self.mend.begin(arguments, {name: values[name] for name in ("tree", "path", "kind")}, keeps_output=is_of_check)
-        text = "The repair of {path} has begun." if finding.remedy == _REPAIR else "The adoption of {path} has begun."
-        notice = f"{translated(text, path=finding.path)} {translated('Its result is shown beside the finding.')}"
-        return Done(notice, _back())
+    def _reindex(self, _values: Values) -> Question:
+        effects = (
+            "The search indexes and the tables for reports of all forms are rebuilt from what is stored.",
+            "The service answers from the old ones until the new ones are complete.",
+        )
 
-    def _found(self, values: Values) -> CheckFinding:
-        asked = (values["tree"], values["path"], values["kind"])
-        for each in self._standing(self.check.output()) if values["tree"] in self.trees else ():
-            if each.key == asked and each.is_open:
-                return each
-        raise NotFoundError("the last check has found nothing there that can be repaired or adopted alone")
+        def do(_by: str) -> Done:
+            self.reindex.begin([])
+            return Done("The indexes are being rebuilt.")
 
-    def _reindex(self, _values: Values, _by: str) -> Done:
-        self.reindex.begin([])
-        return Done("The indexes are being rebuilt.", _back())
+        return Question("Rebuild all indexes?", effects, "Rebuild them", _back(), do)
 
-    def _reencrypt(self, values: Values, _by: str) -> Done:
+    def _reencrypt(self, values: Values) -> Question:
+        if not values["app"] or not values["form"]:
+            raise BadRequestError("name the form to re-encrypt: its application and its name")
         form = Form(values["app"], values["form"])
-        if not self.reencrypts.begin(form, None):
-            raise NotFoundError(f"there is no form {form}")
-        return Done(f"{form} is being re-encrypted.", _back())
+        effects = (
+            "All data of the form is read and written again with the newest encryption key, older revisions, too.",
+            "It is then encrypted where its definition says so now.",
+        )
 
+        def do(_by: str) -> Done:
+            if not self.reencrypts.begin(form, None):
+                raise NotFoundError(f"there is no form {form}")
+            return Done(f"{form} is being re-encrypted.")
 
-def _ask_to_check(values: Values) -> Question:
-    if values["mode"] not in _MODES:
-        raise BadRequestError(f"mode is one of: {', '.join(_MODES)}")
-    title, button, effects = _MODES[values["mode"]]
-    return Question(title, (*effects, *([_DEEP] if values["deep"] else [])), button, _back())
-
-
-def _ask_to_reindex(_values: Values) -> Question:
-    effects = (
-        "The search indexes and the tables for reports of all forms are rebuilt from what is stored.",
-        "The service answers from the old ones until the new ones are complete.",
-    )
-    return Question("Rebuild all indexes?", effects, "Rebuild them", _back())
-
-
-def _ask_to_reencrypt(values: Values) -> Question:
-    if not values["app"] or not values["form"]:
-        raise BadRequestError("name the form to re-encrypt: its application and its name")
-    effects = (
-        "All data of the form is read and written again with the newest encryption key, older revisions, too.",
-        "It is then encrypted where its definition says so now.",
-    )
-    return Question(f"Re-encrypt {values['app']}/{values['form']}?", effects, "Re-encrypt it", _back())
+        return Question(f"Re-encrypt {form.app}/{form.name}?", effects, "Re-encrypt it", _back(), do)
 
 
 def _findings(output: Output | None) -> list[CheckFinding]:

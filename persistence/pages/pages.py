@@ -18,12 +18,11 @@ from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
+from persistence.pages import service_pages
 from persistence.pages.document_pages import DocumentActions, DocumentPages
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
-from persistence.pages.service_pages import AuditPage, EventsPage, KeyUses, OverviewPage, RecentErrors, settings_page
 from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
@@ -93,8 +92,8 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
     effective: Effective,
     providers: Providers,
     metrics: Metrics | None,
-    errors: RecentErrors,
-    key_uses: KeyUses,
+    errors: service_pages.RecentErrors,
+    key_uses: service_pages.KeyUses,
     at_rest: EncryptionKeys,
     reencrypts: ReencryptionJobs,
     request_audit: RequestAudit,
@@ -118,15 +117,17 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
         reindex,
         reencrypts,
     )
-    OverviewPage(effective, providers, keys, metrics, errors, at_rest, forms.routes, health.last_check).add_to(site)
+    service_pages.OverviewPage(
+        effective, providers, keys, metrics, errors, at_rest, forms.routes, health.last_check
+    ).add_to(site)
     documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
     FormPages(forms, documents).add_to(site)
     DocumentPages(forms, documents).add_to(site)
     DocumentActions(documents).add_to(site)
     health.add_to(site)
-    AuditPage(effective.settings, keys, audit).add_to(site)
+    service_pages.AuditPage(effective.settings, keys, audit).add_to(site)
     if effective.settings.events:
-        EventsPage(changes, effective.settings.webhook).add_to(site)
-    KeysPage(keys, administrators.named, key_uses, at_rest).add_to(site)
-    site.page("/admin/settings", "settings", partial(settings_page, effective), "Settings")
+        service_pages.EventsPage(changes, effective.settings.webhook).add_to(site)
+    service_pages.KeysPage(keys, administrators.named, key_uses, at_rest).add_to(site)
+    site.page("/admin/settings", "settings", partial(service_pages.settings_page, effective), "Settings")
     site.add_to(app, zone_of(effective.settings.time_zone))

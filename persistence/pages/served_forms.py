@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -38,11 +38,14 @@ class CountedForms:
     at: float | None = None
 
 
-class FormCounting:
-    """Counts the forms in ``places``, in a thread that ends with its work; one for all threads of a worker."""
+class ServedForms:
+    """All forms of the local places and databases, with their counts. Other services show their own.
 
-    def __init__(self, places: Callable[[], Iterable[tuple[Form, TreeReader]]]) -> None:
-        self._places = places
+    They are counted in a thread that ends with its work; one for all threads of a worker.
+    """
+
+    def __init__(self, providers: Providers, dialect: Dialect) -> None:
+        self.providers, self.dialect = providers, dialect
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._last = CountedForms()
@@ -67,8 +70,9 @@ class FormCounting:
         known = dict(self._last.counts)
         try:
             found: dict[Form, FormCounts] = {}
-            for form, place in islice(self._places(), FORMS_COUNTED):
-                found[form] = known[form] = count_documents(place, form)
+            for route in islice((each for each in self.routes() if not each.data.storage.is_remote), FORMS_COUNTED):
+                if (place := self.place_of(route)) is not None:
+                    found[route.form] = known[route.form] = count_documents(place, route.form)
                 if self._last.at is None:
                     self._last = CountedForms(dict(known))
             self._last = CountedForms(found, time.time())
@@ -79,14 +83,6 @@ class FormCounting:
             self._due = time.monotonic() + self._took / COUNTING_SHARE
             with self._lock:
                 self._thread = None
-
-
-class ServedForms:
-    """All forms of the local places and databases, with their counts. Other services show their own."""
-
-    def __init__(self, providers: Providers, dialect: Dialect) -> None:
-        self.providers, self.dialect = providers, dialect
-        self.counting = FormCounting(self._places)
 
     def routes(self) -> Iterator[Route]:
         """Yield the route of every form, unordered."""
@@ -105,12 +101,6 @@ class ServedForms:
             return None
         layout = Layout(storage.root) if isinstance(storage, StoreReader) else None
         return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
-
-    def _places(self) -> Iterator[tuple[Form, TreeReader]]:
-        for route in self.routes():
-            place = self.place_of(route)
-            if place is not None:
-                yield route.form, place
 
 
 def title_of(published: PublishedVersion | None) -> str:
@@ -179,7 +169,7 @@ class ShownVersion:
 def shown_version(forms: ServedForms, app: str, name: str, version: int | None) -> ShownVersion:
     route = forms.providers.router.of(Form(app, name))
     published = published_of(route)
-    counted = forms.counting.counted()
+    counted = forms.counted()
     found = counted.counts.get(route.form)
     with_documents = set() if found is None else {number for number in found.of_version if number}
     numbers = tuple(sorted({each.version for each in published} | with_documents))

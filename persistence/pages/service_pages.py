@@ -19,36 +19,20 @@ import msgspec
 from flask import render_template, request, url_for
 from markupsafe import Markup
 
-from persistence import processes
+from persistence import limits, processes
 from persistence.audit.audit_log import seals
 from persistence.audit.verification import Facts, NewestLines, newest, outcome_of, subject_of
 from persistence.crypto import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.keys import Keys, warnings_of
-from persistence.limits import (
-    AUDIT_LINES_SHOWN,
-    ERRORS_KEPT,
-    FORMS_COUNTED,
-    KEY_USE_NOTED,
-    LARGEST_ERRORS,
-    LONGEST_CAUSE,
-    LONGEST_DETAIL,
-    LONGEST_VALUE,
-    MOST_PLOTTED,
-)
+from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, distinct_forms, expires_after, require_name, warnings_of
 from persistence.maintenance import records
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics.service import Metrics, Span
+from persistence.model.texts import next_after
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.languages import translated
-from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone
-from persistence.providers.locations import (
-    ShownValue,
-    effective_properties,
-    effective_settings,
-    served_locations,
-    shown_location,
-)
+from persistence.pages.site import ROOT, Done, Question, Site, Values, midnight, time_zone
+from persistence.providers import locations
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
 from persistence.services.changes import ChangeFeed
@@ -84,22 +68,27 @@ class RecentErrors:
         method, path, cause = (str(facts.get(name, "")) for name in ("method", "path", "cause"))
         status = int(str(facts.get("status", 0)))
         error = RecentError(
-            time.time(), str(facts["id"]), method[:16], path[:LONGEST_DETAIL], status, cause[:LONGEST_CAUSE]
+            time.time(),
+            str(facts["id"]),
+            method[:16],
+            path[: limits.LONGEST_DETAIL],
+            status,
+            cause[: limits.LONGEST_CAUSE],
         )
         with suppress(OSError):
             root.ensure_pages(self._home)
             with files.closing(files.open_shared(self._path, os.O_APPEND)) as descriptor:
                 files.write_all(descriptor, msgspec.json.encode(error) + b"\n")
-                is_large = os.fstat(descriptor).st_size > LARGEST_ERRORS
+                is_large = os.fstat(descriptor).st_size > limits.LARGEST_ERRORS
             if is_large:  # two workers may do so at once, and lose a line
-                kept = self._lines()[-ERRORS_KEPT:]
+                kept = self._lines()[-limits.ERRORS_KEPT :]
                 files.write_durably(self._path, b"".join(line + b"\n" for line in kept))
 
     def newest(self) -> list[RecentError]:
         """Return the answers, the newest first; empty if they cannot be read."""
         found = []
         with suppress(OSError):
-            for line in reversed(self._lines()[-ERRORS_KEPT:]):
+            for line in reversed(self._lines()[-limits.ERRORS_KEPT :]):
                 with suppress(msgspec.DecodeError, UnicodeError):  # two lines may have been written at once
                     found.append(_decode_error(line))
         return found
@@ -134,7 +123,7 @@ class KeyUses:
         now = time.monotonic()
         if not self._due or now < self._next:
             return
-        self._next = now + KEY_USE_NOTED
+        self._next = now + limits.KEY_USE_NOTED
         due, self._due = self._due, {}
         try:
             with self._file.changing() as noted:
@@ -156,44 +145,38 @@ _STEPS = (1, 2, 5, 10)
 _BAR = 0.8  # Width of a bar, as a part of its place
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Values at equal distances, ``None`` for a gap; ``name`` is in the legend of several."""
-
-    name: str
-    values: Sequence[float | None]
+Series = Mapping[str, Sequence[float | None]]
+"""Values at equal distances, ``None`` for a gap, by the names in the legend of several."""
 
 
-def line_plot(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
+def line_plot(title: str, series: Series, labels: Sequence[str], unit: str = "") -> Markup:
     """Return a plot of lines; ``labels`` are a few texts below it, from the first value to the last."""
-    top = _top(value for each in series for value in each.values)
-    runs = [_runs(each.values[-MOST_PLOTTED:], top) for each in series]
+    top = _top(value for values in series.values() for value in values)
+    runs = [_runs(values[-limits.MOST_PLOTTED :], top) for values in series.values()]
     return _rendered(title, series, labels, top, unit, runs=runs)
 
 
 def bar_plot(title: str, values: Sequence[float], labels: Sequence[str]) -> Markup:
     """Return a plot of bars, one for each value; ``labels`` as for ``line_plot``."""
-    values = values[-MOST_PLOTTED:]
+    values = values[-limits.MOST_PLOTTED :]
     top, place = _top(values), WIDTH / max(1, len(values))
     bars = [
         (place * (number + (1 - _BAR) / 2), HEIGHT - HEIGHT * value / top, place * _BAR, HEIGHT * value / top)
         for number, value in enumerate(values)
         if value > 0
     ]
-    return _rendered(title, [Series("", values)], labels, top, "", bars=bars)
+    return _rendered(title, {"": values}, labels, top, "", bars=bars)
 
 
-def _rendered(
-    title: str, series: Sequence[Series], labels: Sequence[str], top: float, unit: str, **drawn: object
-) -> Markup:
+def _rendered(title: str, series: Series, labels: Sequence[str], top: float, unit: str, **drawn: object) -> Markup:
     text = render_template(
         "plot.html",
         title=title,
-        names=[each.name for each in series],
+        names=list(series),
         labels=labels,
         scale=[_text(top, unit), _text(top / 2, unit), "0"],
-        is_empty=all(value is None for each in series for value in each.values),
-        sentence="; ".join(_sentence(each, unit) for each in series),
+        is_empty=all(value is None for values in series.values() for value in values),
+        sentence="; ".join(_sentence(name, values, unit) for name, values in series.items()),
         width=WIDTH,
         height=HEIGHT,
         **drawn,
@@ -219,12 +202,12 @@ def _runs(values: Sequence[float | None], top: float) -> list[list[tuple[float, 
     return [list(filter(None, run)) for is_known, run in groupby(points, bool) if is_known]
 
 
-def _sentence(series: Series, unit: str) -> str:
-    known = [value for value in series.values if value is not None]
+def _sentence(name: str, values: Sequence[float | None], unit: str) -> str:
+    known = [value for value in values if value is not None]
     if not known:
-        return f"{series.name} {translated('no values')}".strip()
+        return f"{name} {translated('no values')}".strip()
     most, last = _text(max(known), unit), _text(known[-1], unit)
-    return f"{series.name} {translated('at most {most}, last {last}', most=most, last=last)}".strip()
+    return f"{name} {translated('at most {most}, last {last}', most=most, last=last)}".strip()
 
 
 def _text(value: float, unit: str) -> str:
@@ -254,7 +237,7 @@ class OverviewPage:
 
     def show(self) -> str:
         spaces = {space.place: space for space in self.providers.free_space()}
-        served = served_locations(self.effective.settings, self.effective.properties)
+        served = locations.served_locations(self.effective.settings, self.effective.properties)
         home = self.effective.settings.home
         return render_template(
             "overview.html",
@@ -281,7 +264,7 @@ class OverviewPage:
             )
         elif not keys and not settings.trusted:
             yield translated("Every program of this machine may call, because there is no API key."), "keys", ""
-        open_to_all = sum(map(_is_open, islice(self.routes(), FORMS_COUNTED)))
+        open_to_all = sum(map(_is_open, islice(self.routes(), limits.FORMS_COUNTED)))
         if open_to_all:
             one = "1 form has a version without permissions: every caller may read and change its data."
             several = "{count} forms have a version without permissions: every caller may read and change its data."
@@ -332,14 +315,16 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
         before = span.at
     times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
     labels = list(dict.fromkeys(datetime.fromtimestamp(at, time_zone()).strftime("%H:%M") for at in times))
-    rate = Series(translated("requests"), [None if each is None else each.rate for each in shown])
-    errors = Series(translated("errors"), [None if each is None else each.error_rate for each in shown])
-    rates = [rate, errors] if any(errors.values) else [rate]
-    half = Series(translated("median"), [None if each is None else _ms(each.median) for each in shown])
-    most = Series(translated("95th percentile"), [None if each is None else _ms(each.slow) for each in shown])
+    rates = {translated("requests"): [None if each is None else each.rate for each in shown]}
+    if any(errors := [None if each is None else each.error_rate for each in shown]):
+        rates[translated("errors")] = errors
+    times_taken = {
+        translated("median"): [None if each is None else _ms(each.median) for each in shown],
+        translated("95th percentile"): [None if each is None else _ms(each.slow) for each in shown],
+    }
     return [
         line_plot(translated("Requests per second"), rates, labels),
-        line_plot(translated("Latency"), [half, most], labels, "ms"),
+        line_plot(translated("Latency"), times_taken, labels, "ms"),
     ]
 
 
@@ -371,24 +356,24 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
 def settings_page(effective: Effective) -> str:
     """Show the settings. Nothing is changed here: they are in a file, which the service reads again on SIGHUP."""
     properties, roots = effective.properties, effective.settings.roots
-    shown = {each.name: each for each in effective_settings(effective)}
+    shown = {each.name: each for each in locations.effective_settings(effective)}
     kept = [(each, "forms") for each in properties.form_providers]
     kept += [(each, "attachments") for each in properties.attachment_providers]
     # Its name, what it keeps and where, and whether it is asked where all are.
     providers = [
-        (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
+        (each.name, what, locations.shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
         for each, what in kept
     ]
     return render_template(
         "settings.html",
         file=effective.file,
         settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
-        properties=_own_first(effective_properties(effective)),
+        properties=_own_first(locations.effective_properties(effective)),
         providers=providers,
     )
 
 
-def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[ShownValue]]:
+def _own_first(values: Iterable[locations.ShownValue]) -> tuple[list[locations.ShownValue], list[locations.ShownValue]]:
     every = list(values)
     return [each for each in every if each.differs], [each for each in every if not each.differs]
 
@@ -418,7 +403,7 @@ class AuditPage:
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/audit", "audit", self.show, "Audit")
-        site.action(Action("audit-verify", self._ask, self._verify))
+        site.action("audit-verify", self._verify)
 
     def show(self) -> str:
         asked = {name: request.args.get(name, "").strip() for name in (*_FILTERS, "since", "until", "before")}
@@ -458,17 +443,18 @@ class AuditPage:
             raise BadRequestError("before is the number of a line")
         path, seal_of = self.settings.audit_file, seals(self.keys)
         number = int(before or 0)
-        return newest(path, seal_of, wanted, since=since, until=until, before=number, most=AUDIT_LINES_SHOWN)
+        return newest(path, seal_of, wanted, since=since, until=until, before=number, most=limits.AUDIT_LINES_SHOWN)
 
-    def _ask(self, _values: Values) -> Question:
-        if self._absence():
-            raise NotFoundError(self._absence())
-        effects = "All lines are read, and compared with their chain. Nothing is changed."
-        return Question("Verify the audit?", (effects,), "Verify it", url_for("pages.audit"))
+    def _verify(self, _values: Values) -> Question:
+        if absence := self._absence():
+            raise NotFoundError(absence)
 
-    def _verify(self, _values: Values, _by: str) -> Done:
-        self.verification.begin(["verify"])
-        return Done("The audit is being verified.", url_for("pages.audit"))
+        def do(_by: str) -> Done:
+            self.verification.begin(["verify"])
+            return Done("The audit is being verified.")
+
+        effects = ("All lines are read, and compared with their chain. Nothing is changed.",)
+        return Question("Verify the audit?", effects, "Verify it", url_for("pages.audit"), do)
 
 
 def _row(facts: Facts) -> dict[str, object]:
@@ -487,7 +473,7 @@ def _details(facts: Facts) -> str:
     details = facts.get("details")
     given = details.items() if isinstance(details, dict) else ()
     texts = ((name, ", ".join(map(str, each)) if isinstance(each, list) else each) for name, each in given)
-    return "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[:LONGEST_VALUE]
+    return "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[: limits.LONGEST_VALUE]
 
 
 _MOST_DIGITS = 18
@@ -502,45 +488,42 @@ class EventsPage:
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/events", "events", self.show, "Events")
-        for name, is_paused in (("events-pause", True), ("events-resume", False)):
-            ask, change = partial(self._ask, is_paused=is_paused), partial(self._change, is_paused=is_paused)
-            site.action(Action(name, ask, change, ("datasource", "target")))
-        site.action(Action("events-replay", self._ask_to_replay, self._replay, ("datasource", "target", "after")))
+        site.action("events-pause", partial(self._pause, is_paused=True), "datasource", "target")
+        site.action("events-resume", partial(self._pause, is_paused=False), "datasource", "target")
+        site.action("events-replay", self._replay, "datasource", "target", "after")
 
     def show(self) -> str:
         places = [(name, self.feed.facts(name), self.feed.targets(name)) for name in self.feed.datasources]
         return render_template("events.html", places=places, webhooks=self.webhooks)
 
-    def _ask(self, values: Values, *, is_paused: bool) -> Question:
+    def _pause(self, values: Values, *, is_paused: bool) -> Question:
         name = self._target(values)
-        title = translated(
-            "Pause the delivery to {name}?" if is_paused else "Go on with the delivery to {name}?", name=name
-        )
+
+        def do(_by: str) -> Done:
+            self.feed.outbox(values["datasource"]).pause(name, is_paused=is_paused)
+            text = "The delivery to {name} is paused." if is_paused else "The delivery to {name} goes on."
+            return Done(translated(text, name=name))
+
+        title = "Pause the delivery to {name}?" if is_paused else "Go on with the delivery to {name}?"
         effect = "Events are kept until they are too old." if is_paused else "The next event is delivered at once."
-        return Question(title, (effect,), "Pause" if is_paused else "Go on", _back())
+        button = "Pause" if is_paused else "Go on"
+        return Question(translated(title, name=name), (effect,), button, url_for("pages.events"), do)
 
-    def _change(self, values: Values, _by: str, *, is_paused: bool) -> Done:
-        name = self._target(values)
-        self.feed.outbox(values["datasource"]).pause(name, is_paused=is_paused)
-        done = translated(
-            "The delivery to {name} is paused." if is_paused else "The delivery to {name} goes on.", name=name
-        )
-        return Done(done, _back())
+    def _replay(self, values: Values) -> Question:
+        name, text = self._target(values), values["after"]
+        if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+            raise BadRequestError("the number of an event is a whole number")
+        after = int(text) if text else None
 
-    def _ask_to_replay(self, values: Values) -> Question:
-        name, after = self._target(values), _after(values)
+        def do(_by: str) -> Done:
+            number = self.feed.outbox(values["datasource"]).replay(name, after)
+            return Done(translated("{name} gets the events after number {number} again.", name=name, number=number))
+
         effect = "It gets the events again from the first one on that was given up, in order."
         if after is not None:
             effect = translated("It gets all events after number {number} again, in order.", number=after)
         title = translated("Deliver events to {name} again?", name=name)
-        return Question(title, (effect,), "Deliver again", _back())
-
-    def _replay(self, values: Values, _by: str) -> Done:
-        name = self._target(values)
-        outbox = self.feed.outbox(values["datasource"])
-        number = outbox.replay(name, _after(values))
-        text = translated("{name} gets the events after number {number} again.", name=name, number=number)
-        return Done(text, _back())
+        return Question(title, (effect,), "Deliver again", url_for("pages.events"), do)
 
     def _target(self, values: Values) -> str:
         if all(each.name != values["target"] for each in self.feed.targets(values["datasource"])):
@@ -548,12 +531,125 @@ class EventsPage:
         return values["target"]
 
 
-def _after(values: Values) -> int | None:
-    text = values["after"]
-    if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise BadRequestError("the number of an event is a whole number")
-    return int(text) if text else None
+_DAY = 86_400.0
+_DATE = 10
+_MOST_DIGITS_OF_DAYS = 5
+_NAMED = "The setting administrators names it: it may export, import and purge, and sign in here."
+_LIMITED = "The setting administrators names it, but a limited key opens no pages, and stays within its limits."
+
+
+@dataclass(frozen=True, slots=True)
+class KeysPage:
+    """The page and its actions. ``administrators`` are the keys that the setting names."""
+
+    keys: Keys
+    administrators: frozenset[str]
+    uses: KeyUses
+    at_rest: EncryptionKeys
+
+    def add_to(self, site: Site) -> None:
+        site.page("/admin/keys", "keys", self.show, "Keys")
+        site.action("api-key-new", self._new, "name", "days", "scope", "forms")
+        site.action("api-key-retire", self._retire, "name")
+        site.action("signing-key-new", self._new_signing)
+        site.action("signing-key-retire", self._retire_signing, "id")
+        site.action("encryption-key-new", self._new_encryption)
+
+    def show(self) -> str:
+        ring, made = self.at_rest.ring(), {each.id: each.created for each in self.at_rest.list()}
+        return render_template(
+            "keys.html",
+            keys=self.keys.read(),
+            used=self.uses.last(),
+            administrators=self.administrators,
+            passwords=self.keys.passwords(),
+            signing=self.keys.signing(),
+            encryption=[(each, made.get(each, ""), each == ring.writing) for each in ring.keys],
+            are_given=self.at_rest.are_given,
+        )
+
+    def _new(self, values: Values) -> Question:
+        name, days = values["name"], values["days"]
+        require_name(name, "a key")
+        scopes = tuple(each for each in SCOPES if each == values["scope"])
+        if values["scope"] and not scopes:
+            raise BadRequestError(f"the scope of a key is {' or '.join(SCOPES)}, or none")
+        forms = distinct_forms(each for line in values["forms"].splitlines() if (each := line.strip()))
+        if days and not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS_OF_DAYS):
+            raise BadRequestError("days is a number of days")
+        lifetime = int(days) * _DAY if days else None
+        effects = [translated("The log and the audit call the holder of the new key {name}.", name=name)]
+        end = expires_after(next_after(None), lifetime)
+        effects.append("It does not expire." if end is None else translated("It expires on {day}.", day=end[:_DATE]))
+        if scopes:
+            effects.append("It may only read: what it sends changes nothing.")
+        if forms:
+            of = ", ".join(forms)
+            effects.append(translated("It may call for these forms or applications only: {forms}.", forms=of))
+        if name in self.administrators:
+            effects.append(_LIMITED if scopes or forms else _NAMED)
+        if not self.keys.read():
+            effects.append("It is the first key: from now on, callers who are not trusted need one.")
+
+        def do(_by: str) -> Done:
+            secret = self.keys.add(name, lifetime, scopes, forms)
+            return Done(translated("The API key {name} is made", name=name), secret)
+
+        return Question(translated("Make the API key {name}?", name=name), tuple(effects), "Make the key", _back(), do)
+
+    def _retire(self, values: Values) -> Question:
+        name, known = values["name"], {key.name: key for key in self.keys.read()}
+        if name not in known:
+            raise NotFoundError(f"there is no key {name}")
+        effects = ["Programs that call with it are refused from now on. It cannot be brought back."]
+        if name in self.administrators and not known[name].is_limited:
+            effects.append("The setting administrators names it: sessions that it has begun end at once.")
+        if known.keys() == {name}:
+            effects.append(f"It is the last key: {WITHOUT_KEYS}.")
+
+        def do(_by: str) -> Done:
+            self.keys.remove(name)
+            return Done(translated("The API key {name} is retired.", name=name))
+
+        title = translated("Retire the API key {name}?", name=name)
+        return Question(title, tuple(effects), "Retire the key", _back(), do, is_dangerous=True)
+
+    def _new_signing(self, _values: Values) -> Question:
+        effects = (
+            "Access tokens are signed with the new key from now on.",
+            "Tokens that other keys have signed stay valid until they expire, or until their key is retired.",
+        )
+
+        def do(_by: str) -> Done:
+            return Done(translated("The key {name} signs access tokens from now on.", name=self.keys.add_signing()))
+
+        return Question("Make a key that signs access tokens?", effects, "Make the key", _back(), do)
+
+    def _retire_signing(self, values: Values) -> Question:
+        key_id = values["id"]
+        if not any(key.id == key_id for key in self.keys.signing()):
+            raise NotFoundError(f"there is no signing key {key_id}")
+        effects = ("Access tokens that it has signed are refused from now on.",)
+
+        def do(_by: str) -> Done:
+            self.keys.remove_signing(key_id)
+            return Done(translated("The signing key {name} is retired.", name=key_id))
+
+        title = translated("Retire the signing key {name}?", name=key_id)
+        return Question(title, effects, "Retire the key", _back(), do, is_dangerous=True)
+
+    def _new_encryption(self, _values: Values) -> Question:
+        effects = (
+            "New data is encrypted with the new key. The keys before it stay, for reading.",
+            "The file of these keys must be backed up, apart from the data: without it, what is encrypted is lost.",
+        )
+
+        def do(_by: str) -> Done:
+            text = "The encryption key {name} is made. Make a copy of its file, and keep it apart."
+            return Done(translated(text, name=self.at_rest.new()))
+
+        return Question("Make an encryption key?", effects, "Make the key", _back(), do)
 
 
 def _back() -> str:
-    return url_for("pages.events")
+    return url_for("pages.keys")

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence import __version__
+from persistence import __version__, limits
 from persistence import keys as passwords
 from persistence.errors import (
     BadRequestError,
@@ -39,19 +39,6 @@ from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.keys import Key, Keys, key_of
-from persistence.limits import (
-    ENDED_SESSIONS,
-    FAILED_LOGINS,
-    FAILED_LOGINS_OF_ALL,
-    LARGEST_FORM,
-    LOGIN_WINDOW,
-    LONGEST_CELL,
-    LONGEST_DETAIL,
-    LONGEST_IDLE,
-    LONGEST_NOTICE,
-    LONGEST_SESSION,
-    SESSION_RENEWED,
-)
 from persistence.model.texts import Instant, from_datetime
 from persistence.pages.languages import Translating, page_language, translated
 from persistence.storage.layout import PAGES, Layout
@@ -97,14 +84,17 @@ class LoginRecord:
         """Count a login as failed before it is looked at: many at once must not all be tried."""
         with self._file.changing() as known:
             now = time.time()  # read under the lock: an earlier login is not in the future
-            recent = [each for each in known.failed if now - each.at < LOGIN_WINDOW]
+            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
             failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
             own = [each.at for each in failed if each.peer == peer]
-            for times, most in ((own, FAILED_LOGINS), ([each.at for each in failed], FAILED_LOGINS_OF_ALL)):
+            for times, most in (
+                (own, limits.FAILED_LOGINS),
+                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
+            ):
                 if len(times) >= most:
                     if failed != known.failed:
                         self._file.write(msgspec.structs.replace(known, failed=failed))
-                    raise TooManyLoginsError(max(1, round(LOGIN_WINDOW - (now - times[-most]))))
+                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
             self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
 
     def succeeded(self, peer: str) -> None:
@@ -116,8 +106,8 @@ class LoginRecord:
         """Remember that a session was ended: its cookie may still be somewhere."""
         now = time.time()
         with self._file.changing() as known:
-            ended = tuple(each for each in known.ended if now - each.at < LONGEST_SESSION)
-            kept = (*ended, _Ended(session, now))[-ENDED_SESSIONS:]
+            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
+            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
             self._file.write(msgspec.structs.replace(known, ended=kept))
 
     def has_ended(self, session: str) -> bool:
@@ -221,7 +211,7 @@ class Sessions:
         except (BadData, TypeError):  # another signature, or the fields of another version
             return None
         now = time.time()
-        is_young = now - found.began < LONGEST_SESSION and now - found.seen < LONGEST_IDLE
+        is_young = now - found.began < limits.LONGEST_SESSION and now - found.seen < limits.LONGEST_IDLE
         known = self.administrators.credentials(found.name)
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
         return found if is_young and is_valid and not self.record.has_ended(found.id) else None
@@ -231,8 +221,8 @@ class Sessions:
         now = int(time.time())
         kept = replace(session, seen=now)
         if notice is not None:
-            kept = replace(kept, notice=notice[:LONGEST_NOTICE])
-        elif now - session.seen < SESSION_RENEWED:
+            kept = replace(kept, notice=notice[: limits.LONGEST_NOTICE])
+        elif now - session.seen < limits.SESSION_RENEWED:
             return
         cookie = serializer(self.administrators.keys.ensured_session_secret()).dumps(astuple(kept))
         response.set_cookie(
@@ -242,12 +232,8 @@ class Sessions:
             secure=session.is_secure,
             httponly=True,
             samesite="Strict",
-            max_age=LONGEST_SESSION,
+            max_age=limits.LONGEST_SESSION,
         )
-
-
-def forget(response: AnyResponse, request: Request) -> None:
-    response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
 
 
 def _path(request: Request) -> str:
@@ -264,40 +250,28 @@ Values = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """The result: a notice, which the page ``to`` shows, else that of the question, and a ``secret``, shown once."""
+
+    notice: str
+    secret: str = ""
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """The page before an action, with a link ``back``; ``sent`` are fields that replace those of the request."""
+    """The page before an action, with a link ``back``; ``do`` does it in the name of an administrator.
+
+    ``sent`` are fields that replace those of the request.
+    """
 
     title: str
     effects: tuple[str, ...]
     button: str
     back: str
+    do: Callable[[str], Done]
     is_dangerous: bool = False
     sent: Values = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result: a notice, which the page ``to`` shows, and a ``secret`` that is shown only once."""
-
-    notice: str
-    to: str
-    secret: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
-
-    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values. The values of
-    ``several``, one of them, have slashes between them.
-    """
-
-    name: str
-    ask: Callable[[Values], Question]
-    do: Callable[[Values, str], Done]
-    fields: tuple[str, ...] = ()
-    subject: str = ""
-    several: str = ""
 
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
@@ -338,7 +312,7 @@ def number(count: float | None) -> str:
 
 def cut(text: str) -> str:
     """Return a text for a cell of a table, on one line and shortened."""
-    short = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
+    short = text if len(text) <= limits.LONGEST_CELL else f"{text[: limits.LONGEST_CELL]}…"
     return " ".join(short.split())
 
 
@@ -411,15 +385,11 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
     return Response(render_template("error.html", title=title, **facts), status, headers)
 
 
-def _refused(error: PersistenceError) -> Response:
-    return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
-
-
-def _http_error(error: HTTPException) -> Response:
-    return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
-
-
-def _unexpected(error: Exception) -> Response:
+def _error(error: Exception) -> Response:
+    if isinstance(error, PersistenceError):
+        return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
+    if isinstance(error, HTTPException):
+        return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
     logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID, ""), exception=error)
     return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
 
@@ -457,13 +427,12 @@ class Site:
         self._navigation = list[tuple[str, str, str]]()  # Title, endpoint and path of each entry
         self._blueprint = Blueprint(NAME, __name__, template_folder="templates")
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
+        self._digests = {name: hashlib.sha256(asset).hexdigest()[:12] for name, asset in self._assets.items()}
         self._blueprint.context_processor(self._context)
         self._blueprint.before_request(self._identify)
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
-        self._blueprint.register_error_handler(PersistenceError, _refused)
-        self._blueprint.register_error_handler(HTTPException, _http_error)
-        self._blueprint.register_error_handler(Exception, _unexpected)
+        self._blueprint.register_error_handler(Exception, _error)
         self._route("/admin/static/<name>", "asset", self._asset)
 
     def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:
@@ -484,29 +453,36 @@ class Site:
         """Add a page that also receives a form: only for logins, everything else that is sent is an action."""
         self._route(path, name, view, "GET", "HEAD", "POST")
 
-    def action(self, action: Action) -> None:
+    def action(
+        self, name: str, ask: Callable[[Values], Question], *fields: str, subject: str = "", several: str = ""
+    ) -> None:
+        """Add an action, which ``ask`` prepares, also before it is done; ``fields`` are the names of its values.
+
+        ``subject`` is the rest of the path, such as ``/<app>/<form>``. The values of ``several``, one of the fields,
+        have slashes between them.
+        """
 
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
-            values = {**names, **{field: sent.get(field, "").strip() for field in action.fields}}
-            if action.several:
-                values[action.several] = "/".join(sent.getlist(action.several))
+            values = {**names, **{field: sent.get(field, "").strip() for field in fields}}
+            if several:
+                values[several] = "/".join(sent.getlist(several))
             if request.method == "POST":
-                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
-                if action.several:
-                    details[action.several] = [each[:LONGEST_DETAIL] for each in values[action.several].split("/")]
+                details: dict[str, object] = {field: values[field][: limits.LONGEST_DETAIL] for field in fields}
+                if several:
+                    details[several] = [each[: limits.LONGEST_DETAIL] for each in values[several].split("/")]
                 note_in_audit(request.environ, details=details)
-            question = action.ask(values)
+            question = ask(values)
             if request.method != "POST":
-                fields = {**{field: values[field] for field in action.fields}, **question.sent}
-                return render_template("confirm.html", question=question, fields=fields)
-            done = action.do(values, g.session.name)
+                shown = {**{field: values[field] for field in fields}, **question.sent}
+                return render_template("confirm.html", question=question, fields=shown)
+            done = question.do(g.session.name)
             if done.secret:
-                return render_template("secret.html", done=done)
+                return render_template("secret.html", done=done, back=question.back)
             g.notice = done.notice
-            return redirect(done.to, HTTPStatus.SEE_OTHER)
+            return redirect(done.to or question.back, HTTPStatus.SEE_OTHER)
 
-        self.form(f"/admin/actions/{action.name}{action.subject}", action.name, view)
+        self.form(f"/admin/actions/{name}{subject}", name, view)
 
     def add_to(self, app: Flask, zone: tzinfo | None) -> None:
         app.config["TIME_ZONE"] = zone
@@ -526,7 +502,7 @@ class Site:
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only
         if not self.sessions.administrators.exist():
             return refusal(request.environ, HTTPStatus.NOT_FOUND, "there is nothing under this path")
-        request.max_content_length = LARGEST_FORM
+        request.max_content_length = limits.LARGEST_FORM
         g.session = self.sessions.of(request)
         if request.endpoint in _OPEN:
             return None
@@ -550,7 +526,7 @@ class Site:
             "csrf": session.csrf if session else "",
             "version": __version__,
             "zone": datetime.now(UTC).astimezone(time_zone()).tzname(),
-            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digest(name)),
+            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digests[name]),
         }
 
     def _finish(self, response: Response) -> Response:
@@ -560,14 +536,11 @@ class Site:
         if session is None or request.endpoint in _OPEN:
             return response
         if "ended" in g:
-            forget(response, request)
+            response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
         else:
             was_shown = session.notice and response.status_code == HTTPStatus.OK and request.method != "HEAD"
             self.sessions.keep(response, request, session, g.get("notice", "" if was_shown else None))
         return response
-
-    def _digest(self, name: str) -> str:
-        return hashlib.sha256(self._assets[name]).hexdigest()[:12]
 
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:

@@ -379,6 +379,10 @@ class PostgresDialect(SearchDialect):
     def saved(self, low: Instant, high: Instant) -> Condition:
         return self.selected("document", Sql("modified >= ? AND modified < ?", (low, high)), is_distinct=True)
 
+    def lowest_from(self, number: int, low: str) -> Sql:
+        lower = "SELECT FROM entry x WHERE x.seq = entry.seq AND x.control = ? AND x.fold >= ? AND x.fold < entry.fold"
+        return Sql(f"(NOT EXISTS ({lower}))", (number, low))
+
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
         folds, values = zip(*map(self.key, names), strict=True)
         one_of = "(fold, value) IN (SELECT * FROM unnest(?::text[], ?::text[]))"

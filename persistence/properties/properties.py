@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,7 +42,7 @@ from persistence.properties.property_table import (
 )
 
 _TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int, ValueType.MINUTES: int}
-_ACCEPTABLE: Mapping[ValueType, Callable[[Any], bool]] = {
+_ACCEPTABLE: Mapping[ValueType, Callable[[Any], object]] = {
     ValueType.INTEGER: lambda value: 1 <= value <= LARGEST,
     ValueType.MINUTES: lambda value: 0 <= value <= LARGEST,
     ValueType.PROVIDER: is_provider,
@@ -50,7 +50,12 @@ _ACCEPTABLE: Mapping[ValueType, Callable[[Any], bool]] = {
     ValueType.RETENTION: lambda value: is_retention(value, may_be_none=False),
     ValueType.DIALECT: lambda value: value in DIALECTS,
     ValueType.FORMAT: is_data_format,
+    ValueType.PERMISSIONS: lambda value: permissions.from_json(value) or True,
+    ValueType.URI: lambda value: remote_address(value) is not None,
+    ValueType.ENDPOINT: lambda value: object_endpoint(value) is not None,
+    ValueType.DIRECTORY: lambda value: not is_bucket(value) or parse_bucket(value),
 }
+"""Tests of values that are not blank; those that parse a value raise ``BadRequestError`` with its fault."""
 _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIRECTORY)
 """The types of values that may contain a password."""
 
@@ -124,14 +129,6 @@ def _checked(kind: ValueType, value: object) -> Value:
         return value
     if not _ACCEPTABLE.get(kind, lambda _: True)(value):
         raise BadRequestError(f"must be {kind.value}, not {value!r}")
-    if kind is ValueType.PERMISSIONS:
-        permissions.from_json(str(value))
-    if kind is ValueType.URI:
-        remote_address(str(value))
-    if kind is ValueType.ENDPOINT:
-        object_endpoint(str(value))
-    if kind is ValueType.DIRECTORY and is_bucket(str(value)):
-        parse_bucket(str(value))
     return Address(value) if kind is ValueType.URI else value  # type: ignore[return-value, arg-type]  # as compared
 
 
@@ -181,10 +178,8 @@ class Explanation:
     failed: tuple[Reason, ...]
 
 
-@dataclass(slots=True)
-class _Branch:
-    branches: dict[str, _Branch] = field(default_factory=dict)
-    is_name: bool = False
+class _Branch(dict[str, "_Branch"]):
+    is_name = False
 
 
 class NameTree:
@@ -195,7 +190,7 @@ class NameTree:
         for name in names:
             branch = self._root
             for token in name:
-                branch = branch.branches.setdefault(token, _Branch())
+                branch = branch.setdefault(token, _Branch())
             branch.is_name = True
 
     def find(self, asked: Name) -> Name | None:
@@ -205,7 +200,7 @@ class NameTree:
         ends = list(_walk(self._root, (), asked))
         matches = [name for name, is_match in ends if is_match]
         until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
-        failed = []
+        failed, losers = [], []
         for name, _ in ends[:until]:
             reason = "no name ends there"
             if len(name) < len(asked):
@@ -214,7 +209,6 @@ class NameTree:
         if not matches:
             return Explanation(None, (), tuple(failed))
         winner, *others = matches
-        losers = []
         for other in others:
             pairs = enumerate(zip(winner, other, strict=True), 1)
             place, literal = next((at, one) for at, (one, token) in pairs if one != token)
@@ -227,33 +221,24 @@ class NameTree:
 
     def reachable(self, asked: Name) -> Iterator[Name]:
         """Yield the names that could win for one with ``ANY`` for some tokens, most literal first (spec forms 5.1)."""
-        for name in _reachable(self._root, asked):
-            yield name
-            if all(token in (wanted, ANY) for token, wanted in zip(name, asked, strict=True)):
-                return
+        for name, is_match in _walk(self._root, (), asked, is_pattern=True):
+            if is_match:
+                yield name
+                if all(token in (wanted, ANY) for token, wanted in zip(name, asked, strict=True)):
+                    return
 
 
-def _reachable(branch: _Branch, rest: Name) -> Iterator[Name]:
-    if not rest:
-        if branch.is_name:
-            yield ()
-        return
-    literal = sorted(branch.branches.keys() - {ANY}) if rest[0] == ANY else [rest[0]]
-    for token in (*literal, ANY):
-        below = branch.branches.get(token)
-        if below is not None:
-            yield from ((token, *name) for name in _reachable(below, rest[1:]))
-
-
-def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[tuple[Name, bool]]:
+def _walk(branch: _Branch, gone: Name, rest: Name, *, is_pattern: bool = False) -> Iterator[tuple[Name, bool]]:
+    """Yield the ends of all ways, each with whether a name ends there; in a pattern ``ANY`` is any token."""
     if not rest:
         yield gone, branch.is_name
         return
-    tokens = [token for token in dict.fromkeys((rest[0], ANY)) if token in branch.branches]
+    literal = sorted(branch.keys() - {ANY}) if is_pattern and rest[0] == ANY else [rest[0]]
+    tokens = [token for token in dict.fromkeys((*literal, ANY)) if token in branch]
     if not tokens:
         yield gone, False
     for token in tokens:
-        yield from _walk(branch.branches[token], (*gone, token), rest[1:])
+        yield from _walk(branch[token], (*gone, token), rest[1:], is_pattern=is_pattern)
 
 
 _ATTACHMENTS = "attachments"
@@ -455,6 +440,11 @@ class Properties:
         data_format = str(self._of_provider(data, "data-format-version"))
         has_leases = self._of_provider(data, "lease") is True
         granting = self._winner("permissions", form.app, form.name)
+        periods = ("history", "tombstones", "drafts", "orphans")
+        values = {name: self._value("persistence", "retention", name, form.app, form.name) for name in periods}
+        kept = {name: retention(str(value), may_be_none=True) for name, value in values.items()}
+        if self._value("persistence", "proxy", "disable-version-history", form.app, form.name) is True:
+            kept["history"] = 0
         return FormProperties(
             route=route,
             has_drafts=self._of_provider(data, "autosave") is True,
@@ -473,21 +463,8 @@ class Properties:
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
             token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
             audits_reads=self._value("audit", "reads", form.app, form.name) is True,
-            retention=(retention := self._retention(form)),
-            keeps_history=retention.history != 0,
-        )
-
-    def _retention(self, form: Form) -> RetentionPeriods:
-        def seconds(name: str) -> int | None:
-            value = self._value("persistence", "retention", name, form.app, form.name)
-            return retention(str(value), may_be_none=True)
-
-        is_disabled = self._value("persistence", "proxy", "disable-version-history", form.app, form.name) is True
-        return RetentionPeriods(
-            history=0 if is_disabled else seconds("history"),
-            tombstones=seconds("tombstones"),
-            drafts=seconds("drafts"),
-            orphans=seconds("orphans"),
+            retention=RetentionPeriods(**kept),
+            keeps_history=kept["history"] != 0,
         )
 
     def _provider(self, form: Form, kind: str) -> str:

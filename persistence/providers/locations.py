@@ -247,7 +247,7 @@ def effective_properties(effective: Effective) -> Iterator[ShownValue]:
 
 def plain_property(known: KnownProperty, value: Value) -> Value:
     """Return a value of a property without secrets and passwords."""
-    if known.kind is ValueType.SECRET and value:
+    if known.kind is ValueType.SECRET and str(value).strip():
         return NOT_SHOWN
     return shown_address(value) if isinstance(value, str) else value
 

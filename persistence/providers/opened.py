@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -84,35 +83,22 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Place(ABC):
-    """A tree or a database by its address, before it is opened."""
+class Place:
+    """A tree, or in its subclass a database, by its address, before it is opened."""
 
     settings: Settings
     address: str
 
-    @abstractmethod
     def init(self) -> tuple[str, bool]:
         """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
-
-    @abstractmethod
-    def exists(self) -> bool:
-        """Return whether it was made; the tables of a database are those of this version."""
-
-    @abstractmethod
-    def probe(self) -> str | None:
-        """Return the reason why nothing can be written there for now. Raises ``StartupError`` if it does not exist."""
-
-
-class TreePlace(Place):
-    """A tree by the path of its root."""
-
-    def init(self) -> tuple[str, bool]:
         return self.address, root.init(self.address)
 
     def exists(self) -> bool:
+        """Return whether it was made; the tables of a database are those of this version."""
         return os.path.lexists(Layout(self.address).own(LAYOUT))
 
     def probe(self) -> str | None:
+        """Return the reason why nothing can be written there for now. Raises ``StartupError`` if it does not exist."""
         with open_store(self.settings, self.address) as store:
             return store.probe()
 
@@ -197,7 +183,7 @@ _OBJECTS = "persistence.s3.object_bodies"  # Its library is loaded only where th
 
 def place_at(settings: Settings, address: str) -> Place:
     """Return a place that is still to be opened. Raises ``StartupError`` if the driver of a database is missing."""
-    return database_at(settings, address) if is_database(address) else TreePlace(settings, address)
+    return database_at(settings, address) if is_database(address) else Place(settings, address)
 
 
 def database_at(settings: Settings, address: str) -> DatabasePlace:

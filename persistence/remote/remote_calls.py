@@ -11,7 +11,7 @@ from itertools import count
 from typing import TypeVar
 from urllib.parse import quote
 
-from persistence import client_request
+from persistence import client_request, wire
 from persistence.catalog import Definition
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
@@ -55,19 +55,6 @@ from persistence.model.sidecar import ClientHash, DocumentFacts
 from persistence.model.texts import WHOLE, Instant, in_latin_1
 from persistence.model.versions import VersionRequest
 from persistence.storage.commit import OutgoingFile
-from persistence.wire import (
-    XML,
-    Answer,
-    Call,
-    Connection,
-    HeaderField,
-    HeaderFields,
-    OutgoingContent,
-    OwnFields,
-    Peer,
-    path_of,
-    whole_number,
-)
 from persistence.xml import Streaming, XmlCheck
 
 EncodedField = tuple[str, bytes]  # A header field whose value is in the encoding that the other side reads
@@ -124,7 +111,7 @@ class ProviderNames:
         return pair.get(app, app)
 
     def of_form(self, api: str, form: Form, *rest: str) -> str:
-        return path_of(api, self.app(form.app), form.name, *rest)
+        return wire.path_of(api, self.app(form.app), form.name, *rest)
 
     def path(self, address: Address) -> str:
         if isinstance(address, DefinitionAddress):
@@ -227,52 +214,52 @@ class Client:
 
     who: str
     names: ProviderNames
-    connection: Connection
+    connection: wire.Connection
 
     @property
     def label(self) -> str:
         """The other side in the words of an error."""
         return f"provider {self.who!r}" if self.who else "the other server"
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: wire.Call) -> wire.Answer:
         """Return the answer to a call, with any status; its content is not read yet."""
         forwarded = self.names.forwarded(client_request.current())
-        peer = Peer(self.label, f"{self.label} gives no proper answer", "the end of an answer")
+        peer = wire.Peer(self.label, f"{self.label} gives no proper answer", "the end of an answer")
         answer = self.connection.call(replace(call, fields=(*forwarded, *call.fields)), peer)
         answer.require_uncoded()
         if self.names.theirs.has_proxy:
             answer.headers.encoding = "latin-1"  # httpx would guess
         return answer
 
-    def change(self, call: Call, *also: int) -> Answer:
+    def change(self, call: wire.Call, *also: int) -> wire.Answer:
         """Return the answer to a change that was done, or with one of these statuses, closed; raise for a refusal."""
         answer = self.send(call)
         self.require(answer, call.label, *DONE, *also)
         answer.close()
         return answer
 
-    def ask(self, call: Call) -> bytes:
+    def ask(self, call: wire.Call) -> bytes:
         """Return the content of the answer to a call; raise the error for a refusal."""
         answer = self.send(call)
         self.require(answer, call.label, HTTPStatus.OK)
         return answer.whole(LARGEST_ANSWER)
 
-    def require(self, answer: Answer, action: str, *statuses: int) -> None:
+    def require(self, answer: wire.Answer, action: str, *statuses: int) -> None:
         """Close an answer with any other status, and raise ``RemoteError`` if it does not concern the client."""
         if answer.status in statuses:
             return
         line = answer.line()
         message = f"{self.label} says: {line}" if line else f"{self.label} answers {action} with {answer.status}"
         if answer.status in (429, 503):
-            seconds = whole_number(answer.headers.get("Retry-After", "")) or 1
+            seconds = wire.whole_number(answer.headers.get("Retry-After", "")) or 1
             raise BusyError(message, min(seconds, 60))
         if answer.status in _PASSED_ON:
             raise _PASSED_ON[answer.status](message)
         failed = RemoteFailureError if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR else RemoteError
         raise failed(f"{message} ({answer.status})" if line else message)
 
-    def own(self, answer: Answer) -> OwnFields:
-        return OwnFields(answer.headers, self.names.theirs)
+    def own(self, answer: wire.Answer) -> wire.OwnFields:
+        return wire.OwnFields(answer.headers, self.names.theirs)
 
 
 # Publishing on another server: its CRUD API is called as the designer calls it there (spec crud 5.1, 8.3).
@@ -287,7 +274,7 @@ class RemotePublisher:
 
     client: Client
     form: Form
-    fields: HeaderFields
+    fields: wire.HeaderFields
     source: str | None
     flat_view: bool
     is_forced: bool
@@ -312,7 +299,7 @@ class RemotePublisher:
     def _attachment(self, file: OutgoingFile, asked: VersionRequest) -> int | None:
         pair = file.client_hash or ClientHash(_SHA_256, _digest(file))
         if not self.is_forced and not asked.wants_next:
-            with self.client.send(Call("HEAD", self._path(file), (*self.fields, *self._asked(asked)))) as answer:
+            with self.client.send(wire.Call("HEAD", self._path(file), (*self.fields, *self._asked(asked)))) as answer:
                 own = self.client.own(answer)
                 there = ClientHash(own.text(_HASH_ALGORITHM) or "", own.text(_HASH_VALUE) or "")
                 is_ours = pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
@@ -321,11 +308,11 @@ class RemotePublisher:
         field = self.client.names.field
         return self._put(file, asked, field(_HASH_ALGORITHM, pair.algorithm), field(_HASH_VALUE, pair.value))
 
-    def _put(self, file: OutgoingFile, asked: VersionRequest, *more: HeaderField) -> int | None:
+    def _put(self, file: OutgoingFile, asked: VersionRequest, *more: wire.HeaderField) -> int | None:
         query = (("document", self.source),) if self.source else ()
         fields = (*self.fields, *self._asked(asked), ("Content-Type", file.content_type.encode("latin-1")), *more)
         with file.upload.opened() as content:
-            call = Call("PUT", self._path(file), fields, query, OutgoingContent(content))
+            call = wire.Call("PUT", self._path(file), fields, query, wire.OutgoingContent(content))
             answer = self.client.send(call)
         if answer.status not in DONE:
             line = answer.line()
@@ -336,11 +323,11 @@ class RemotePublisher:
     def _path(self, file: OutgoingFile) -> str:
         return self.client.names.path(DefinitionAddress(self.form, 1, file.name))
 
-    def _asked(self, asked: VersionRequest) -> HeaderFields:
+    def _asked(self, asked: VersionRequest) -> wire.HeaderFields:
         number = "next" if asked.wants_next else asked.number
         return () if number is None else (self.client.names.version(number),)
 
-    def _version(self, answer: Answer) -> int | None:
+    def _version(self, answer: wire.Answer) -> int | None:
         text = self.client.own(answer).text("Form-Definition-Version") or ""
         return int(text) if _VERSION.fullmatch(text) else None
 
@@ -408,7 +395,7 @@ class RemoteIndex:
         if budget is not None:
             for hit in page:
                 budget.hold(hit, query.paths or ())
-        total = whole_number(found.total)
+        total = wire.whole_number(found.total)
         if total is None:
             raise RemoteError("the answer to a search does not say how much was found")
         return Hits(total, page)
@@ -482,8 +469,8 @@ def _answer(  # noqa: PLR0913, PLR0917 - the parts of a request, and how its ans
     if scope.versions is not None and len(scope.versions) != 1:
         raise NotSupportedError("another service searches only one deleted version of a form at a time")
     version = "all" if scope.versions is None else scope.versions[0]
-    fields = (client.names.version(version), XML)
-    call = Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body))
+    fields = (client.names.version(version), wire.XML)
+    call = wire.Call("POST", client.names.of_form(api, form), fields, content=wire.OutgoingContent(body))
     try:
         return read([client.ask(call)])
     except MalformedXmlError as error:
@@ -530,7 +517,7 @@ class RemoteReindexing:
             self._make(self.client.names.of_form("reindex", form), self.client.names.version(number))
 
     def status(self) -> ReindexingStatus:
-        answer = self.client.send(Call("GET", "/reindex/status"))
+        answer = self.client.send(wire.Call("GET", "/reindex/status"))
         if answer.status != HTTPStatus.OK:
             answer.close()
             return ReindexingStatus()
@@ -543,5 +530,5 @@ class RemoteReindexing:
         except (MalformedXmlError, ValueError) as error:
             raise RemoteError(f"provider {self.client.who!r} does not say how far its index is") from error
 
-    def _make(self, path: str, *fields: HeaderField) -> None:
-        self.client.change(Call("POST", path, fields, silence=_LONGEST), *_NO_PART)
+    def _make(self, path: str, *fields: wire.HeaderField) -> None:
+        self.client.change(wire.Call("POST", path, fields, silence=_LONGEST), *_NO_PART)

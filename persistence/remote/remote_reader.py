@@ -49,38 +49,32 @@ MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)  # For what was never there, o
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 
 
-class _AnswerPieces:
-    """The pieces of answers, one after the other: ``ask`` returns the answer from an offset on.
+def opened_remotely(size: int, ask: Callable[[int], Answer], answer: Answer | None = None) -> BinaryIO:
+    """Return a content elsewhere as a file that can seek; the reader closes it.
 
-    ``answer`` has all of the content, where that is known already. Reading raises ``RemoteError``.
+    ``ask`` returns the answer from an offset on; ``answer`` has all of the content, where that is known already.
     """
+    pieces: Iterator[bytes] = iter(answer or ())
+    at = 0
 
-    def __init__(self, ask: Callable[[int], Answer], answer: Answer | None) -> None:
-        self._ask = ask
-        self._answer = answer
-        self._pieces: Iterator[bytes] = iter(()) if answer is None else iter(answer)
-        self._at = 0
-
-    def read(self, begin: int, _: int) -> bytes:
-        piece = next(self._pieces, None) if begin == self._at else None
+    def read(begin: int, _: int) -> bytes:
+        nonlocal answer, pieces, at
+        piece = next(pieces, None) if begin == at else None
         if piece is None:  # nothing was requested yet, or only a part, or another one
-            self.let_go()
-            self._answer = self._ask(begin)
-            self._pieces = iter(self._answer)
-            piece = next(self._pieces, b"")
-        self._at = begin + len(piece)
+            let_go()
+            answer = ask(begin)
+            pieces = iter(answer)
+            piece = next(pieces, b"")
+        at = begin + len(piece)
         return piece
 
-    def let_go(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
-        self._answer, self._pieces = None, iter(())
+    def let_go() -> None:
+        nonlocal answer, pieces
+        if answer is not None:
+            answer.close()
+        answer, pieces = None, iter(())
 
-
-def opened_remotely(size: int, ask: Callable[[int], Answer], answer: Answer | None = None) -> BinaryIO:
-    """Return a content elsewhere as a file that can seek; the reader closes it."""
-    pieces = _AnswerPieces(ask, answer)
-    return io.BufferedReader(RangedFile(size, pieces.read, let_go=pieces.let_go))
+    return io.BufferedReader(RangedFile(size, read, let_go=let_go))
 
 
 def range_from(at: int, size: int) -> list[HeaderField]:
@@ -331,8 +325,11 @@ class RemoteReader:
         is_part = not address.is_main and wants_range
         if not content or is_part:
             found, _ = self.facts(address, query)
-            is_there = content and found is not None and not found.sidecar.deleted
-            return self._in_parts(address, query, found) if found is not None and is_there else found
+            if not content or found is None or found.sidecar.deleted:
+                return found
+            if found.size != UNKNOWN_SIZE:
+                file = opened_remotely(found.size, partial(self._part, address, query, found.sidecar, found.size))
+                return replace(found, file=file)
         answer = self._ask("GET", address, query)
         with closed_after_error(answer):
             if answer.status != HTTPStatus.OK:
@@ -372,15 +369,6 @@ class RemoteReader:
         self._check(address, len(data), answer)
         watch.feed(data)
         return _noted(address, StoredRevision(sidecar, sidecar.id, size, io.BytesIO(data)), watch)
-
-    def _in_parts(self, address: Address, query: Parameters, found: StoredRevision) -> StoredRevision:
-        if found.size != UNKNOWN_SIZE:
-            file = opened_remotely(found.size, partial(self._part, address, query, found.sidecar, found.size))
-            return replace(found, file=file)
-        with self._ask("GET", address, query) as answer:
-            self._client.require(answer, f"{address}", HTTPStatus.OK)
-            sidecar = sidecar_of(answer, self._client, address)
-            return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), Upload(self._root) as upload:

@@ -15,17 +15,7 @@ from http import HTTPStatus
 from typing import BinaryIO, Self
 from urllib.parse import parse_qsl
 
-from persistence import client_request
-from persistence.errors import (
-    BadRequestError,
-    LockedError,
-    MalformedXmlError,
-    NotSupportedError,
-    PersistenceError,
-    RemoteError,
-    ReplacedError,
-    disk_errors,
-)
+from persistence import client_request, errors
 from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
@@ -35,40 +25,20 @@ from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.model.versions import LeaseHolder, parse_remaining
+from persistence.remote import remote_reader
 from persistence.remote.remote_calls import DONE, Client, document_ids
-from persistence.remote.remote_reader import (
-    FOUND,
-    MISSING,
-    RemoteReader,
-    as_stored,
-    go_to,
-    history_of,
-    kept_hash,
-    named_in,
-    opened_remotely,
-    range_from,
-)
+from persistence.storage import storage
 from persistence.storage.commit import Upload
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, NAMES
 from persistence.storage.locks import Locks, stripe
-from persistence.storage.storage import (
-    Bodies,
-    BodyChanges,
-    Leases,
-    RevisionList,
-    Storage,
-    Writing,
-    require_same,
-    unsupported,
-)
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
 from persistence.wire import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
 
 
-class RemoteBodies(Bodies, BodyChanges):
+class RemoteBodies(storage.Bodies, storage.BodyChanges):
     """The attachments of another service, received below ``root``; ``current`` returns the stored sidecar of one."""
 
-    replacing = document_files = held = unsupported
+    replacing = document_files = held = storage.unsupported
 
     def __init__(self, client: Client, root: str, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._client = client
@@ -88,7 +58,7 @@ class RemoteBodies(Bodies, BodyChanges):
             return self._older(address, sidecar, content=content)
         answer = self._client.send(self._call("HEAD", address, sidecar))
         answer.close()
-        if answer.status in MISSING:
+        if answer.status in remote_reader.MISSING:
             return None
         self._client.require(answer, f"HEAD {address}", HTTPStatus.OK)
         size = sidecar.size if answer.length is None else answer.length
@@ -98,12 +68,12 @@ class RemoteBodies(Bodies, BodyChanges):
             return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size, is_edited=is_edited)
 
         def ask(at: int) -> Answer:
-            answer = self._client.send(self._call("GET", address, sidecar, range_from(at, size)))
-            self._client.require(answer, f"GET {address}", *FOUND)
-            go_to(at, answer)
+            answer = self._client.send(self._call("GET", address, sidecar, remote_reader.range_from(at, size)))
+            self._client.require(answer, f"GET {address}", *remote_reader.FOUND)
+            remote_reader.go_to(at, answer)
             return answer
 
-        return StoredRevision(sidecar, etag, size, opened_remotely(size, ask), is_edited=is_edited)
+        return StoredRevision(sidecar, etag, size, remote_reader.opened_remotely(size, ask), is_edited=is_edited)
 
     def _older(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> StoredRevision:
         """Return the body of an older revision, if the other service has a history of the attachment.
@@ -112,7 +82,7 @@ class RemoteBodies(Bodies, BodyChanges):
         those that were stored at about the time, the most likely first. A body is stored there after its record has got
         its instant, so it is the oldest of those that are later.
         """
-        history = history_of(self._client, address) if sidecar.digest else None
+        history = remote_reader.history_of(self._client, address) if sidecar.digest else None
         if history is not None:
             first = history.position_at(sidecar.modified) - 1
             near = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
@@ -122,19 +92,19 @@ class RemoteBodies(Bodies, BodyChanges):
                 if found is not None:
                     return found
         who = self._client.who
-        raise NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
+        raise errors.NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
 
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
         call = self._call("GET" if content else "HEAD", address, sidecar)
         with self._client.send(replace(call, query=(("last-modified-time", instant),))) as answer:
-            if answer.status in MISSING or answer.length not in (None, sidecar.size):
+            if answer.status in remote_reader.MISSING or answer.length not in (None, sidecar.size):
                 return None
             self._client.require(answer, f"{address} of {instant}", HTTPStatus.OK)
             if not content:
                 return StoredRevision(sidecar, sidecar.id, sidecar.size)
-            with disk_errors("receiving", address), Upload(self._root) as upload:
+            with errors.disk_errors("receiving", address), Upload(self._root) as upload:
                 for piece in answer:
                     upload.write(piece)
                     if upload.size > sidecar.size:
@@ -143,13 +113,7 @@ class RemoteBodies(Bodies, BodyChanges):
                 return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
 
     @contextmanager
-    def placing(
-        self,
-        address: DocumentAddress,
-        sidecar: Sidecar,
-        upload: Upload,
-        over: Sidecar | None,  # noqa: ARG002
-    ) -> Iterator[Sidecar]:
+    def placing(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, *_: object) -> Iterator[Sidecar]:
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
         call = self._call("PUT", address, sidecar, [("Content-Type", kind)])
         with upload.opened() as file:
@@ -159,8 +123,8 @@ class RemoteBodies(Bodies, BodyChanges):
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         yield
-        with suppress(PersistenceError):  # what counts is the record, which is gone
-            self._client.change(self._call("DELETE", address, over), *MISSING)
+        with suppress(errors.PersistenceError):  # what counts is the record, which is gone
+            self._client.change(self._call("DELETE", address, over), *remote_reader.MISSING)
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
@@ -174,33 +138,25 @@ class RemoteBodies(Bodies, BodyChanges):
         yield  # one request removes all
         path = self._client.names.of_form("crud", draft.form, draft.collection.value, draft.document)
         fields = [] if version is None else [self._client.names.version(version)]
-        self._client.change(Call("DELETE", path, fields), *MISSING)
+        self._client.change(Call("DELETE", path, fields), *remote_reader.MISSING)
 
     def _call(self, method: str, address: DocumentAddress, record: Sidecar, fields: HeaderFields = ()) -> Call:
         names = self._client.names
         return Call(method, names.path(address), [names.version(record.version), *fields])
 
 
-class RemoteLeases(Leases):
+class RemoteLeases(storage.Leases):
     """The leases of another service, which alone decides by them."""
 
-    listed = broken = unsupported
+    listed = broken = storage.unsupported
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def lock(
-        self,
-        address: DocumentAddress,
-        holder: LeaseHolder,
-        seconds: int,
-        *,
-        is_stored: bool = True,  # noqa: ARG002 - the other service looks
-        is_by_form: bool = False,  # noqa: ARG002 - as above
-    ) -> None:
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, **_: bool) -> None:
         self._send("LOCK", address, holder, ("Timeout", f"Second-{seconds}"))
 
-    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:  # noqa: ARG002 - as above
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, **_: bool) -> None:
         self._send("UNLOCK", address, holder)
 
     def require(self, address: DocumentAddress, user: User) -> None:
@@ -220,9 +176,9 @@ class RemoteLeases(Leases):
             text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
             try:
                 held = read_lock([answer.whole(LARGEST_LOCK)])
-            except PersistenceError:
-                raise LockedError(text, seconds=seconds) from None
-            raise LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
+            except errors.PersistenceError:
+                raise errors.LockedError(text, seconds=seconds) from None
+            raise errors.LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
         self._client.require(answer, call.label, *DONE)
         answer.close()
 
@@ -249,13 +205,13 @@ class ListedDefinition:
 Definitions = dict[int, ListedDefinition]
 
 
-class RemoteStore(RemoteReader, Storage):
+class RemoteStore(remote_reader.RemoteReader, storage.Storage):
     """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
     is_remote = True
-    reencryption = property(unsupported)
-    marks = sidecars = documents_and_drafts = revisions = unsupported
-    read_older = freed = freed_by_folder = document_files = unsupported
+    reencryption = property(storage.unsupported)
+    marks = sidecars = documents_and_drafts = revisions = storage.unsupported
+    read_older = freed = freed_by_folder = document_files = storage.unsupported
 
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
         super().__init__(client, root)
@@ -286,18 +242,18 @@ class RemoteStore(RemoteReader, Storage):
         of_instant = () if instant is None else (("last-modified-time", instant),)
         return self.read(address, (("force-delete", "true"), *of_instant), content=False)
 
-    def history(self, address: Address) -> RevisionList | None:
+    def history(self, address: Address) -> storage.RevisionList | None:
         NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
-            raise NotSupportedError(f"no API lists the revisions of {address}")
-        return history_of(self._client, address)
+            raise errors.NotSupportedError(f"no API lists the revisions of {address}")
+        return remote_reader.history_of(self._client, address)
 
     def names(self, main: Address) -> list[str]:
         """No API lists attachments that nothing names any more."""
         found = self.read(main, content=True)
         if found is None or found.file is None:
             return [] if found is None else [main.name]
-        return sorted({main.name, *named_in(main, found.file)})
+        return sorted({main.name, *remote_reader.named_in(main, found.file)})
 
     def content(self, address: Address) -> BinaryIO | None:
         found = self.read(address, content=True)
@@ -344,17 +300,17 @@ class RemoteStore(RemoteReader, Storage):
         return Upload(self._root)
 
     @contextmanager
-    def writing(self, address: Address) -> Iterator[Writing]:
+    def writing(self, address: Address) -> Iterator[storage.Writing]:
         NAMES.paths(address)
         number = stripe((self._client.who, *address.scope))
-        with disk_errors("writing", address), self._locks.holding(ELSEWHERE_LOCKS, number):
+        with errors.disk_errors("writing", address), self._locks.holding(ELSEWHERE_LOCKS, number):
             yield RemoteWriter(self._client, self, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
         """Keep others from creating, here by a lock, there by the field ``Singleton`` of the PUT."""
         number = stripe((self._client.who, form.app, form.name))
-        with disk_errors("creating a document of", form), self._locks.holding(CREATIONS, number):
+        with errors.disk_errors("creating a document of", form), self._locks.holding(CREATIONS, number):
             token = _is_singleton.set(True)
             try:
                 yield
@@ -383,25 +339,25 @@ class RemoteStore(RemoteReader, Storage):
         try:
             query = (("all-versions", "true"), ("all-forms", "true"))
             listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=query))])
-        except MalformedXmlError as error:
-            raise RemoteError(
+        except errors.MalformedXmlError as error:
+            raise errors.RemoteError(
                 f"provider {self._client.who!r} answers with a list of forms that is not valid"
             ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
             if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
                 continue
-            with suppress(BadRequestError):
+            with suppress(errors.BadRequestError):
                 modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
                 definition = ListedDefinition(int(each.version), modified, each.sum)
                 found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
 
 
-class RemoteWriter(Writing):
+class RemoteWriter(storage.Writing):
     """Changes one document or form while its lock is held here; the other side has a lock of its own."""
 
-    finish = rewrite = unsupported
+    finish = rewrite = storage.unsupported
 
     def __init__(self, client: Client, store: RemoteStore, address: Address) -> None:
         self._client = client
@@ -420,7 +376,7 @@ class RemoteWriter(Writing):
             if sidecar.content_type is not None:
                 fields.append(("Content-Type", sidecar.content_type.encode("latin-1", "replace")))
             fields += self._client.names.texts(Workflow_Stage=sidecar.stage)
-            if (hashed := kept_hash(sidecar)) is not None:
+            if (hashed := remote_reader.kept_hash(sidecar)) is not None:
                 fields += (field("Hash-Algorithm", hashed.algorithm), field("Hash-Value", hashed.value))
             if _is_singleton.get() and isinstance(address, DocumentAddress) and address.is_main:
                 fields.append(field("Singleton", "true"))
@@ -454,7 +410,7 @@ class RemoteWriter(Writing):
         return sum(self._removed(address, ("last-modified-time", instant)) for instant in instants)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
-        require_same(address, self.current(address), over)
+        storage.require_same(address, self.current(address), over)
         self._removed(address)
 
     def discard_document(self, form: Form, document: str) -> None:
@@ -479,10 +435,12 @@ class RemoteWriter(Writing):
                 self._store.ask_again(address.form)
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
             answer.close()  # it is this service's condition: the client's is judged here
-            raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
+            raise errors.ReplacedError(
+                f"{address} was written by another client of provider {self._client.who!r} meanwhile"
+            )
         self._client.require(answer, call.label, *DONE)
         answer.close()
-        return as_stored(answer, self._client, address, sidecar)
+        return remote_reader.as_stored(answer, self._client, address, sidecar)
 
     def _decided(
         self, address: Address, version: int, over: StoredRevision | None, restored: Sidecar | None = None
@@ -494,7 +452,7 @@ class RemoteWriter(Writing):
         if address not in self._seen:
             self.current(address)
         seen, tag = self._seen[address]
-        require_same(address, seen, over)
+        storage.require_same(address, seen, over)
         names = self._client.names
         there = restored if over is None or over.sidecar.deleted else over.sidecar
         if there is None:

@@ -20,8 +20,20 @@ from pathlib import Path
 
 import pytest
 
-from persistence.audit.audit_log import AuditTrail, Rotation, lock_path, prepare, require_outside, rotated
-from persistence.audit.chain import REPAIRED, AuditEvent, Head, Seal, head_of, parsed
+from persistence.audit.audit_log import (
+    REPAIRED,
+    AuditEvent,
+    AuditTrail,
+    Head,
+    Rotation,
+    Seal,
+    head_of,
+    lock_path,
+    parsed,
+    prepare,
+    require_outside,
+    rotated,
+)
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, newest, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
 from persistence.storage import files
@@ -537,7 +549,7 @@ def test_where_there_is_no_audit(path: str) -> None:
 
 WRITER = """
 import sys
-from persistence.audit.chain import AuditEvent
+from persistence.audit.audit_log import AuditEvent
 from persistence.audit.audit_log import AuditTrail, Rotation
 own = AuditTrail(sys.argv[1], rotation=Rotation(size=20_000))
 print(flush=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.audit.audit_log import AuditTrail, prepare
-from persistence.audit.chain import AuditEvent
+from persistence.audit.audit_log import AuditEvent, AuditTrail, prepare
 from tests.cli.command_runner import Ended, ended
 from tests.initialised import initialised
 

@@ -20,8 +20,8 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _OF_OTHERS = frozenset({"--build-arg", "--delete", "--env", "--format", "--proxied", "--seconds"})
 """Options of podman, rsync, pytest and the rigs, which the prose names."""
-_REMOVED = {"CHANGELOG.md": {"--server"}, "upgrading.md": {"--server"}}
-"""Options that only these pages name, to say that they were removed."""
+_REMOVED = {"CHANGELOG.md": {"--server"}}
+"""Options that only this page names, to say that they were removed."""
 
 
 def described(text: str) -> set[Words]:

@@ -57,7 +57,7 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
 
 def test_what_leads_nowhere_is_found() -> None:
     assert missing("`tests/docs/test_lynx.py` and `tests/docs/test_links.py`") == ["tests/docs/test_lynx.py"]
-    planted = "[a](cli.md#serch) [b](cly.md) [c](cli.md#search) [d](#search)\n## Search\n"
+    planted = "[a](cli.md#serch) [b](cly.md) [c](cli.md#reindex) [d](#search)\n## Search\n"
     assert broken(DOCS / "index.md", planted) == ["docs/cli.md#serch", "docs/cly.md#", "docs/index.md#search"]
     assert "cli.md" in unlinked((DOCS / "index.md").read_text().replace("(cli.md)", ""))
 

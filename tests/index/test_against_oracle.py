@@ -35,7 +35,7 @@ _DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *as
 _PLANS: dict[str, dict[str, object]] = {
     "as it is": {},
     "nothing is narrow": {"FEW_FOUND": 0, "MOST_GATHERED": 0, "FOLDS_TRIED": 0},
-    "a third is narrow": {"FEW_FOUND": 1, "MOST_GATHERED": 3, "_MANY": 4, "LEAPS": 1},
+    "a third is narrow": {"FEW_FOUND": 1, "MOST_GATHERED": 3, "_MANY": 4, "LEAPS": 1, "_OTHER_KEYS": -1},
     "lists are walked": {"MOST_GATHERED": 1, "FIRST_TRIED": 1, "MOST_TRIED": 6, "_SORTING": 10**6},
     "lists are never walked": {"MOST_TRIED": 0, "_SORTING": 0, "LEAPS": 0, "_FEW_PARTITIONS": 0, "_MOST_ARMS": 2},
     "what trigrams tell is always looked at": {

@@ -216,7 +216,7 @@ def test_a_search_of_all_forms_ends_within_a_form(found: Browser, monkeypatch: p
         time.sleep(0.3)
         return table_of(shown)
 
-    monkeypatch.setattr(form_pages, "SEARCH_ALL_SECONDS", 0.2)
+    monkeypatch.setattr("persistence.limits.SEARCH_ALL_SECONDS", 0.2)
     monkeypatch.setattr(form_pages, "table_of", slow)
     found.get("/admin/search?q=zoe")
     assert "acme/order could not be searched now. Each can be searched on its own page." in found.text

@@ -20,7 +20,7 @@ from lxml import html
 
 from persistence import limits
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.service_pages import KeyUses, RecentErrors, Series, line_plot, settings_page
+from persistence.pages.service_pages import KeyUses, RecentErrors, line_plot, settings_page
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
@@ -96,11 +96,11 @@ def test_the_origin_of_a_setting_breaks_at_slashes(tmp_path: Path) -> None:
 
 
 def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
-    one, most = Series("half", [None, 2.0, None]), Series("most", [4.0, 4.0, 4.0])
+    both = {"half": [None, 2.0, None], "most": [4.0, 4.0, 4.0]}
     with administrator(tmp_path).client.application.app_context():
-        drawing = line_plot("Latency", [one, most], ["10:00"], "ms")
-        alone = line_plot("Latency", [Series("", [5.0])], ["10:00"], "ms")
-        empty = line_plot("Latency", [Series("", [None])], ["10:00"], "ms")
+        drawing = line_plot("Latency", both, ["10:00"], "ms")
+        alone = line_plot("Latency", {"": [5.0]}, ["10:00"], "ms")
+        empty = line_plot("Latency", {"": [None]}, ["10:00"], "ms")
     assert drawing.count('class="dot"') == drawing.count('class="line second"') == 1
     assert 'd="M300 72h0"' in drawing
     assert 'class="dot"' in alone
@@ -407,7 +407,7 @@ def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None
 
 
 def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.service_pages.AUDIT_LINES_SHOWN", 2)
+    monkeypatch.setattr("persistence.limits.AUDIT_LINES_SHOWN", 2)
     given = settings(tmp_path, administrators=(NAME,), audit="file")
     secret, found = keys_of(given).add(NAME), browser(given)
     for document in ("one", "two", "three"):
@@ -528,7 +528,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
 
 
 def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.service_pages.KEY_USE_NOTED", 0)
+    monkeypatch.setattr("persistence.limits.KEY_USE_NOTED", 0)
     home = str(initialised(tmp_path / "data"))
     directory = Path(home) / ".pages"
     directory.write_text("a file is in the way")

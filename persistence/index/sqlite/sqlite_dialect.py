@@ -166,6 +166,11 @@ class SqliteDialect(SearchDialect):
         on_card = Sql(_ON_CARD_WITHIN, (f'$[8]."{number}"', *span))
         return replace(super().within(number, span), test=on_card, is_quick=False)
 
+    def lowest_from(self, number: int, low: str) -> Sql:
+        card = "(SELECT card FROM document x WHERE x.seq = entry.seq)"
+        lowest = f"(SELECT min(o.value) FROM json_each({card}, ?) o WHERE o.value >= ?)"
+        return Sql(f"(fold = {lowest})", (f'$[8]."{number}"', low))
+
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
         keys = json.dumps([key_of(name) for name in names])
         found = self.entries(fact, Sql(f"(fold, value) IN {_ONE_OF}", (keys,)), on)
