@@ -36,7 +36,7 @@ from tests.in_process import serving
 from tests.opened import close
 from tests.postgresql.server import Server, prepared, running
 from tests.postgresql.storages import rows, storage_at
-from tests.storage.contract import body, content, delete, next_sidecar, revision, write, write_elsewhere
+from tests.storage.contract import body, content, delete, next_sidecar, revision, write
 from tests.waiting import eventually
 
 FORM = Form("hr", "leave")
@@ -98,14 +98,6 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
     assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
     assert instants == sorted(set(instants))
 
-
-def test_who_waits_for_a_lock_too_long_is_busy(storage: DatabaseStorage) -> None:
-    with storage.writing(DRAFT):
-        began = time.monotonic()
-        with pytest.raises(BusyError, match=r"^writing hr/leave/data/D/data\.xml: another request has the lock$"):
-            write_elsewhere(storage, DATA)
-        assert 0.9 < time.monotonic() - began < 10
-    write(storage, DATA, "after")
 
 
 def test_nothing_of_a_block_is_seen_before_its_end_and_all_of_it_by_itself(storage: DatabaseStorage) -> None:
