@@ -99,7 +99,6 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
     assert instants == sorted(set(instants))
 
 
-
 def test_nothing_of_a_block_is_seen_before_its_end_and_all_of_it_by_itself(storage: DatabaseStorage) -> None:
     write(storage, DRAFT, "draft")
     with storage.upload(DATA) as upload, storage.upload(FILE) as second:

@@ -243,7 +243,6 @@ def test_own_directories_are_made_again_when_they_are_missing(store: Store, root
         pass
 
 
-
 @pytest.mark.parametrize("bad", ["2026-13-01T00-00-00.000Z", "2026-02-30T00-00-00.000Z", "2026-01-01T99-00-00.000Z"])
 def test_a_name_in_the_history_that_is_no_instant_is_in_nobodys_way(store: Store, root: Path, bad: str) -> None:
     put(store, DATA, b"<d>two</d>")

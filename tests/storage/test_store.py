@@ -40,7 +40,6 @@ def tree(store: Store) -> set[str]:
     return files_in(Path(store.root))
 
 
-
 def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +187,6 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
     assert body(store) == b"two"
     kept = sorted(file.read_bytes() for file in (Path(store.root) / ".quarantine").rglob("data.xml*"))
     assert kept == [b"by hand", b"by hand, too"]
-
 
 
 def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:

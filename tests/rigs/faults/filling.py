@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -10,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,6 @@ from itertools import count, islice
 from pathlib import Path
 
 from tests.rigs import disks
-from tests.rigs.faults.judge import refusal_faults
 from tests.rigs.report import Tally, prefixed
 from tests.service import Answer, Service, running
 from tests.waiting import at_once
@@ -28,6 +28,9 @@ from tests.waiting import at_once
 _MOST_WRITES = 600
 _REFUSALS = 20
 _PATIENCE = 20.0
+NO_ROOM = ("ENOSPC", "EDQUOT")
+"""The errors of a disk without room: 507, and 500 for all others."""
+_LONGEST_LINE = 400
 SETTINGS = {"PERSISTENCE_MIN_FREE": str(1 << 20)}
 
 
@@ -314,3 +317,18 @@ def _ask(service: Service, story: Story, bodies: list[tuple[str, bytes]]) -> Non
             story.violations += refusal_faults(answer, "EMFILE")
         elif is_read and answer.body != body:
             story.violations.append(f"{path} reads {answer.body!r}")
+
+
+def refusal_faults(answer: Answer, error: str) -> Iterator[str]:
+    expected = 507 if error in NO_ROOM else 500
+    if answer.status != expected:
+        yield f"answered {answer.status}, not {expected}"
+    if not (answer["Content-Type"] or "").startswith("text/plain"):
+        yield f"the refusal is {answer['Content-Type']}"
+    if not answer["X-Request-Id"]:
+        yield "the refusal has no request id"
+    line = answer.body.decode(errors="replace")
+    if line.count("\n") != 1 or len(line) > _LONGEST_LINE or "Traceback" in line:
+        yield f"the refusal is not one line: {line!r}"
+    if os.strerror(getattr(errno, error)) not in line:
+        yield f"the refusal does not name its cause: {line!r}"

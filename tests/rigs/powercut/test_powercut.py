@@ -18,7 +18,7 @@ from tests.rigs.disks import CUT_EXT4, disk, refusal
 from tests.rigs.judging import FeedChange, Verdict, changes, check_and_repair, start_and_judge
 from tests.rigs.ledger import NEVER_STORED, Change, Cut, Expected, Ledger, Resource, Revision, State, expected
 from tests.rigs.powercut.commands import COMMANDS
-from tests.rigs.powercut.rig import CAUGHT, WITH_EVENTS, Plan, Rig
+from tests.rigs.powercut.rig import CAUGHT, WITH_EVENTS, Plan, Rig, judges
 from tests.rigs.weakened import DIRECTORY_FSYNC
 from tests.service import running
 from tests.waiting import eventually
@@ -244,3 +244,9 @@ def test_a_power_cut_under_a_command_loses_nothing(on_disk: Rig, command: str) -
 def test_a_missing_fsync_of_names_is_noticed(on_disk: Rig) -> None:
     """The long run takes every protection away, one after the other; this is the one that is hidden most easily."""
     assert on_disk.run_without(DIRECTORY_FSYNC, _WEAKENED_PICTURES)[CAUGHT] > 0
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessPoolExecutor]:
+    with judges(tmp_path_factory.mktemp("judges")) as made:
+        yield made
