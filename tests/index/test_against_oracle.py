@@ -195,6 +195,8 @@ def test_documents_are_not_counted_where_the_first_ones_fill_the_page(
         assert indexed.index.search(FORM, Scope((1,)), rare) == Hits()
 
 
+# What a search asks of the cards of documents, and by which texts it looks for them first.
+
 _SEARCHED = Partition(1, 1, {"name": 1, "topics": 2})
 _DAY = Instant("2024-05-01T10:00:00.000Z")
 _VALUES = {1: ("Ada Lovelace",), 2: ("red green", "Blue")}

@@ -32,6 +32,9 @@ def test_other_damage_is_no_failure_of_the_service(way: str, tmp_path: Path) -> 
     assert found[RIGHT] > found[WRONG]
 
 
+# The progress of a rebuild in a record of any kind and age, and the turns of those who ask for one.
+
+
 @pytest.fixture(params=["lock", "text"])
 def record(request: pytest.FixtureRequest, tmp_path: Path) -> JobFile:
     """A record in one file, and one in two."""

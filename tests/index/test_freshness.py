@@ -462,6 +462,9 @@ def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory,
         journal.leave()
 
 
+# The updater keeps up with those who write: it takes full batches at once, and writers wait where too much waits.
+
+
 @dataclass
 class Index:
     """An index that takes in documents while ``may`` is set, and says which."""

@@ -148,6 +148,8 @@ def prepared(pristine: Path, target: Path, inflict: Callable[[Workshop], None]) 
     return target
 
 
+# What the processes of the long run do: Python does not import the ``__main__`` of a package into them.
+
 STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
 CASES_AT_ONCE = 25
 
@@ -193,6 +195,9 @@ def quietly() -> None:
     """Keep the log of the service in this process off standard error."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+# Scenarios in which commands are struck: repairs of all kinds of damage, and what else changes trees.
 
 
 def edit(workshop: Workshop) -> None:

@@ -421,6 +421,9 @@ def test_a_tree_of_one_kind_is_found_in_the_backup_itself(workshop: Workshop, tm
     assert Workshop(tmp_path / "copy").check("--deep").status == 0
 
 
+# Backups on a real ext4 that keeps whole seconds: contents of one size and time are not taken for one another. Only
+# root can mount it.
+
 EXT4 = disks.Kind("ext4, 128-byte inodes", ("mkfs.ext4", "-q", "-m", "0", "-I", "128", "-N", "8192"), 64)
 DOCUMENTS = 20
 PREFIX = "/fr/service/persistence/crud/app/form"

@@ -386,6 +386,9 @@ def test_an_encrypted_file_that_is_taken_in_stays_encrypted_in_its_own_place(
     assert workshop.check("--deep").status == 0
 
 
+# Deep checks in slices: what is looked at, how old the oldest look is, and that every part has its turn.
+
+
 def rot(path: Path) -> None:
     """Change a byte, and keep size and time."""
     status, data = path.stat(), bytearray(path.read_bytes())
@@ -457,6 +460,9 @@ def test_nobody_else_leaves_a_file_in_the_tree(workshop: Workshop, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
     workshop.check("--deep")
     assert not workshop.file(CHECKED).exists()
+
+
+# A check finds bodies in a directory of their own that are missing, cut off or rotten, and ignores other bodies.
 
 
 @pytest.fixture

@@ -219,6 +219,8 @@ def test_a_repair_of_a_tree_without_locks_makes_them(workshop: Workshop) -> None
     assert workshop.file(".locks/service").exists()
 
 
+# Every name that a PUT acknowledges is checked, saved, restored and served, however odd it is.
+
 KEY = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'ab' * 32}"}
 SECRET = b"what nobody may read"
 PARTS = (

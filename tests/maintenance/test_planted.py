@@ -86,6 +86,9 @@ _QUICK, _ALL = 10, 80
 """Cases of the short run, and of both together."""
 
 
+# No repair makes things worse, whatever was done to the tree.
+
+
 @pytest.mark.parametrize("seeds", [range(_QUICK), pytest.param(range(_QUICK, _ALL), marks=pytest.mark.long)], ids=str)
 def test_a_repair_of_random_damage_leaves_nothing_to_repair_and_loses_nothing(tmp_path: Path, seeds: range) -> None:
     """Nothing repairable is left, every content is kept, what was whole is as it was, and all is served and written.

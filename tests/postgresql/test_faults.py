@@ -477,6 +477,9 @@ def test_after_a_slow_commit_one_is_tried_out(
         server.execute("DROP TRIGGER slow ON stopped.form; DROP FUNCTION stopped.slow()")
 
 
+# A proxy in front of a database that cuts a connection when it commits.
+
+
 class Cutter:
     """Forwards everything on a port of its own; once armed, a commit is forwarded or not, and its connection cut."""
 

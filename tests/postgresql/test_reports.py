@@ -456,6 +456,8 @@ def test_a_document_with_more_than_fits_into_a_row_is_saved(ordered: Both) -> No
         assert names(ordered, "c1499")[document] == f"{text}1499"
 
 
+# Forms and documents at random, with repeats in repeats and names that collide when they are cut.
+
 _NAMES = ("a-b", "a_b", "A-B", "x.y", "metadata-created", "lines", "Ä", *(f"{'n' * 64}{end}" for end in "12"), "p" * 90)
 _TEXTS = (
     "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,17 +17,17 @@ from tests import encrypted_form, orders
 from tests.orders import found
 from tests.rigs.judging import mismatch
 from tests.rigs.ledger import FORM, Change, Ledger, Resource, Revision, State
-from tests.rigs.server import Line
+from tests.rigs.server import Actor
 from tests.service import PUBLIC, Answer, Service
 
 _DOCUMENTS = 3
 _MOST_VERSIONS = 5
 _FILLER = 3_000
 _BODY = 6_000
-_GONE = (404, 410)
+GONE = (404, 410)
 
 
-class Client:
+class Client(Actor):
     """One client, with documents in the forms of all and a form of its own.
 
     Nobody else changes those, so it knows the answer to each of its requests. Where one is lost with a killed worker,
@@ -36,20 +35,16 @@ class Client:
     """
 
     def __init__(self, service: Callable[[], Service], ledger: Ledger, number: int, seed: int = 1) -> None:
-        self.line = Line(service)
-        self.violations: list[str] = []
+        super().__init__(service, number, seed)
         self._ledger = ledger
-        self._rng = random.Random(seed * 1000 + number)
         self._user = f"user{number}"
         self._word = f"w{number}x"
-        self._number = number
         self._form = f"hr/form{number}"  # which it publishes, and all data of which it deletes
-        self._count = 0
         self._living: dict[Resource, State] = {}
         self._known: defaultdict[Resource, list[State]] = defaultdict(list)
         self._tokens: dict[Resource, str] = {}
         self._gone_tokens: list[str] = []
-        self._actions: dict[Callable[[], None], int] = {
+        self._actions = {
             self.save: 20,
             self.draft: 10,
             self.attach: 8,
@@ -71,10 +66,6 @@ class Client:
     def store(self, documents: int) -> None:
         for number in range(documents):
             self._save(data(FORM, f"old-{number}"))
-
-    def act(self) -> None:
-        (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
-        action()
 
     # What changes something
 
@@ -117,10 +108,10 @@ class Client:
         begun, path = self._ledger.tick(), url(f"{self._form}/data/")
         while (answer := self.line.ask("DELETE", path, Username=self._user)) is None:
             pass
-        self._expect_status(answer, "DELETE of all data", 200)
+        self._expect(answer, "DELETE of all data", 200)
         gone = [resource for resource in self._mains() if resource.path.startswith(f"{self._form}/data/")]
         for resource in gone:
-            self._expect_status(self._get(resource), f"GET {resource.path} after DELETE of all data", *_GONE)
+            self._expect(self._get(resource), f"GET {resource.path} after DELETE of all data", *GONE)
             tombstone = State(instant=f"{self._living[resource].instant}+")
             self._note_gone(resource, begun, tombstone)
             self._note_removed_drafts(resource, begun, tombstone.etag)
@@ -138,8 +129,8 @@ class Client:
         answer = self._get(resource, method=method)
         what = f"{method} {resource.path}"
         if state is None:
-            self._expect_status(answer, what, *_GONE)
-        elif self._expect_status(answer, what, 200):
+            self._expect(answer, what, *GONE)
+        elif self._expect(answer, what, 200):
             faults = [fault for fault in mismatch(answer, state, resource) if method == "GET" or "content" not in fault]
             self.violations += [f"{what}: {fault}" for fault in self._comparable(resource, method, faults)]
             if resource.path.endswith(".bin") and method == "GET":
@@ -158,7 +149,7 @@ class Client:
         resource, state = self._rng.choice(sorted(known, key=lambda pair: (pair[0], pair[1].instant)))
         answer = self._get(resource, f"?last-modified-time={state.instant}")
         what = f"GET {resource.path} of {state.instant}"
-        if self._expect_status(answer, what, 200):
+        if self._expect(answer, what, 200):
             self.violations += [f"{what}: {fault}" for fault in mismatch(answer, state, resource)]
 
     def refused(self) -> None:
@@ -175,14 +166,14 @@ class Client:
         own = {"Username": self._user, "Form_Definition_Version": "1"}
         answer = self.line.ask("PUT", url(resource.path), body, headers, **own)
         if answer is not None:
-            self._expect_status(answer, f"PUT {resource.path} with {condition}", 412)
+            self._expect(answer, f"PUT {resource.path} with {condition}", 412)
         if older:
             answer = self.line.ask("DELETE", url(resource.path), None, condition, Username=self._user)
             if answer is not None:
-                self._expect_status(answer, f"DELETE {resource.path} with {condition}", 412)
+                self._expect(answer, f"DELETE {resource.path} with {condition}", 412)
         answer = self.line.ask("PUT", url(resource.path), body, {"Content-Type": XML}, Form_Definition_Version="2")
         if answer is not None:
-            self._expect_status(answer, f"PUT {resource.path} of another version", 400)
+            self._expect(answer, f"PUT {resource.path} of another version", 400)
         if self._get(resource)["ETag"] != state.etag:
             self.violations.append(f"{resource.path}: a refused request has changed it")
 
@@ -202,7 +193,7 @@ class Client:
         query = b'<distinct-values><query path="customer/name"/></distinct-values>'
         answer = self._post(f"{PUBLIC}/distinct-values/{self._form}", query)
         expected = {token for resource, token in self._tokens.items() if resource.path.startswith(f"{self._form}/")}
-        if self._expect_status(answer, "distinct values", 200):
+        if self._expect(answer, "distinct values", 200):
             shown = {each.text for each in ET.fromstring(answer.body).iter("value")}  # noqa: S314 - the service's own
             if shown != expected:
                 missing, more = sorted(expected - shown), sorted(shown - expected, key=str)
@@ -210,7 +201,7 @@ class Client:
 
     def list_versions(self) -> None:
         answer = self.line.read("GET", f"{PUBLIC}/form/{self._form}?all-versions=true")
-        if not self._expect_status(answer, "list of forms", 200):
+        if not self._expect(answer, "list of forms", 200):
             return
         shown = {
             int(each.findtext("form-version") or 0): each.findtext("last-modified-time")
@@ -235,12 +226,6 @@ class Client:
     def _mains(self) -> list[Resource]:
         return [resource for resource in self._living if resource == resource.main]
 
-    def _expect_status(self, answer: Answer, what: str, *statuses: int) -> bool:
-        if answer.status in statuses:
-            return True
-        self.violations.append(f"{what} is answered {answer.status}: {answer.body[:200]!r}")
-        return False
-
     @staticmethod
     def _comparable(resource: Resource, method: str, faults: list[str]) -> Iterator[str]:
         """Without the length that a HEAD of encrypted data says: that of the answer to a GET is longer."""
@@ -259,14 +244,14 @@ class Client:
         last = self._rng.randrange(first, len(whole))
         headers = {"Range": f"bytes={first}-{last}"}
         answer = self.line.read("GET", url(resource.path), None, headers, **own_headers(resource))
-        is_part = self._expect_status(answer, f"GET {resource.path} {headers}", 206)
+        is_part = self._expect(answer, f"GET {resource.path} {headers}", 206)
         if is_part and answer.body != whole[first : last + 1]:
             self.violations.append(f"GET {resource.path} {headers}: another part")
 
     def _search(self, text: str, expected: dict[str, str], query: str = "") -> None:
         query = query or f"<query>{text}</query>"
         answer = self._post(f"{PUBLIC}/search/{FORM}", f"<search>{query}<page-size>99</page-size></search>".encode())
-        if not self._expect_status(answer, f"search for {text}", 200):
+        if not self._expect(answer, f"search for {text}", 200):
             return
         root = ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
         names = found(answer.body)
@@ -322,7 +307,7 @@ class Client:
                 continue
             is_known = resource == resource.main or resource.main in self._living
             expected = (201, 204) if not is_known else (201,) if before is None else (204,)
-            self._expect_status(answer, f"PUT {resource.path}", *expected)
+            self._expect(answer, f"PUT {resource.path}", *expected)
             tag = self._get(resource)["ETag"] if more else answer["ETag"]  # that of the plain content is another
             stored = State(revision, str(tag), str(answer["Svc-Last-Modified"]))
             break
@@ -364,8 +349,8 @@ class Client:
         is_known = True
         while (answer := self.line.ask("DELETE", url(resource.path), **own)) is None:
             is_known = False
-        allowed = (204,) if is_known else (204, *_GONE)
-        self._expect_status(answer, f"DELETE {resource.path}", *allowed)
+        allowed = (204,) if is_known else (204, *GONE)
+        self._expect(answer, f"DELETE {resource.path}", *allowed)
         tombstone = State(etag=answer["ETag"] or "", instant=answer["Svc-Last-Modified"] or f"{before.instant}+")
         if not resource.is_draft and answer.status == 204 and tombstone.instant <= before.instant:
             self.violations.append(f"{resource.path}: deleted at {tombstone.instant}, after {before.instant}")
@@ -390,7 +375,7 @@ class Client:
         for resource in saved:
             if not (resource.is_draft or resource.is_published):
                 draft = Resource(resource.path.replace("/data/", "/draft/", 1))
-                self._expect_status(self._get(draft), f"GET {draft.path} after its document was saved or deleted", 404)
+                self._expect(self._get(draft), f"GET {draft.path} after its document was saved or deleted", 404)
 
     def _forget_token(self, resource: Resource) -> None:
         token = self._tokens.pop(resource, None)
@@ -451,7 +436,7 @@ class Writer(Client):
         begun, body = self._ledger.tick(), self._content(resource, self._next())
         own = {"Form_Definition_Version": "1", "Username": self._user, "Workflow_Stage": f"stage {begun}"}
         answer = self.line.read("PUT", url(resource.path), body, {"Content-Type": XML}, **own)
-        if self._expect_status(answer, f"PUT {resource.path}", 201, 204):
+        if self._expect(answer, f"PUT {resource.path}", 201, 204):
             digest = hashlib.sha256(body).hexdigest()
             revision = Revision(digest, len(body), XML, "1", f"stage {begun}", self._user)
             state = State(revision, str(answer["ETag"]), str(answer["Svc-Last-Modified"]))
@@ -477,6 +462,8 @@ class Writer(Client):
     def _names(self) -> tuple[str, str]:
         return FORM, f"client{self._number}-{self._rng.randrange(_DOCUMENTS)}"
 
+
+# The forms, documents and contents that clients work on, and how answers about encrypted ones are compared.
 
 SEALED = "hr/sealed"
 """The form that marks controls: its documents are encrypted on disk, and plain in answers."""

@@ -72,6 +72,8 @@ class Process:
         return Path(f"/proc/{self.pid}")
 
 
+# What a service holds, for comparison: descriptors, threads and memory of its workers, and files not to be kept.
+
 OTHER_THREADS = 3
 """Threads of a worker that do not serve: the main one, the indexer of its tree, and the one that renews the lease."""
 

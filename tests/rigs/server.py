@@ -156,6 +156,32 @@ class Line:
         return answer
 
 
+class Actor:
+    """Does one of its actions after the other, chosen by chance and their weights, and notes what is wrong."""
+
+    def __init__(self, service: Callable[[], Service], number: int, seed: int) -> None:
+        self.line = Line(service)
+        self.violations: list[str] = []
+        self.done: Counter[str] = Counter()
+        self._rng = random.Random(seed * 1000 + number)
+        self._number = number
+        self._count = 0
+        self._actions: dict[Callable[[], None], int] = {}
+
+    def act(self) -> None:
+        (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
+        action()
+        self.done[action.__name__] += 1
+
+    def _expect(self, answer: Answer, what: str, *statuses: int) -> bool:
+        if answer.status in statuses:
+            return True
+        self.violations.append(f"{what} is answered {answer.status}: {answer.body[:200]!r}")
+        return False
+
+
+# Clients at work, each in a thread, and what disturbs them now and then.
+
 Disturbance = tuple[Callable[[], object], tuple[float, float] | None]
 """What is done, and the shortest and the longest pause before it in seconds; ``None`` where it is not."""
 

@@ -70,6 +70,8 @@ class BucketPlace(Place):
         return settle_notes(self.bodies, lambda _: self.store, age)  # type: ignore[arg-type]  # they are ``bodies_at``
 
 
+# Moves whose attachments come to a bucket or leave one, by the command, and what there is of them afterwards.
+
 V1 = {"Form_Definition_Version": 1}
 D = "pics/album/data/D"
 LARGE = b"0123456789abcdef" * (6 << 16)

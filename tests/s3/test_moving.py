@@ -271,6 +271,8 @@ def test_a_backup_of_a_database_is_restored_into_another_bucket(
     assert tree(tmp_path / "back") == tree(plain.data)
 
 
+# A move into a bucket that is killed, or interrupted: no record is without its object, and it goes on afterwards.
+
 _LATE = 0.2
 """Seconds by which the request is late in which the process is killed: the store carries it out all the same."""
 

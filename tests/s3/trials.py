@@ -271,6 +271,8 @@ def _back(name: str, service: Service) -> Outcome:
     return Outcome(name, f"GET {status}, PUT {put}", status == 200 and put in (201, 204))
 
 
+# Trials of ``persistence move`` with a real store: 256 MiB in bounded memory, and kills on the way there and back.
+
 _MEBIBYTE = 1 << 20
 _DOCUMENTS = 120
 _SEVERITIES = tuple(f"{each.value}: " for each in Severity)

@@ -239,6 +239,8 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_the_lease(root: str) -> None:
         lease.require()
 
 
+# Locks: exclusive between threads and between processes, with a deadline.
+
 SCOPE = ("app", "form", "data", "D")
 OTHER = next(("x", str(n)) for n in range(100) if stripe(("x", str(n))) != stripe(SCOPE))
 _HOLDER_CODE = """

@@ -29,6 +29,8 @@ ASYNCHRONOUS = "asynchronous replication"
 
 LOST = "lost"
 _HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, "acknowledged writes", LOST, *JUDGED)
+# Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
+
 _CLIENTS = 8
 _BEFORE, _AFTER = 3.0, 3.0
 _CYCLE = 36.0

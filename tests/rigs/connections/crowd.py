@@ -213,6 +213,8 @@ class _Members:
         self.count -= 1
 
 
+# An ordinary client beside all the others: is it answered, and how fast.
+
 OWN = "/crud/ordinary/form/data/D/data.xml"
 _HEADERS = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
 _BODY = b"<d>%s</d>" % (b"x" * 5000)

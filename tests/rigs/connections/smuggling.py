@@ -129,6 +129,8 @@ def faults(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
+# Bytes sent as they are, and what comes back.
+
 _STATUS = re.compile(rb"^HTTP/\d\.\d (\d{3}) ", re.MULTILINE)
 
 

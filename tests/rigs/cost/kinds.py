@@ -13,6 +13,8 @@ from tests.encrypted_form import DEFINITION as SEALED
 from tests.published import PERMISSIONS, definition
 from tests.service import PUBLIC, Answer, Service
 
+# Numbers that a request is drawn with, and how a better one is made of a good one.
+
 LARGEST = 10 << 20
 
 
@@ -52,6 +54,8 @@ class Genes:
 
 
 XML = {"Content-Type": "application/xml", "Svc-Username": "ann", "Svc-Form-Definition-Version": "1"}
+# What the service has before requests are tried: forms and documents such as an attacker would lay down.
+
 _CRUD = f"{PUBLIC}/crud/cost"
 _ENCODINGS = ("utf-8", "utf-8", "utf-8", "utf-16", "iso-8859-1")
 _HEADER = 15_000
@@ -299,6 +303,8 @@ KINDS: Mapping[str, Callable[[Genes], Sent]] = {
     "names": names,
 }
 
+
+# XML that may cost much: the shapes that a document can have, each drawn with a few numbers.
 
 CHARACTERS = ("x", "&amp;", "é", "😀", "a ", "&#xa0;", "\t", "]", "İ")
 """What fills names, texts and blanks; the last grows where it is folded."""

@@ -253,6 +253,8 @@ def _reserve(disk: Path) -> list[Path]:
     return paths
 
 
+# A worker that may open no more files: answers or refusals, and all is well when it may again.
+
 _DOCUMENTS = 20
 _CLIENTS = 12
 _REQUESTS = 12

@@ -133,6 +133,8 @@ def _read(service: Service, directory: Path, reading: Reading) -> Run:
     return run
 
 
+# Faults while something is read: an error or the whole content, and never half of it as if it were whole.
+
 READING = ("openat", "openat2", *LOOKING, "sendfile")
 """The calls by which content, sidecars and lists of names come from the disk."""
 

@@ -192,6 +192,8 @@ def logs_below(root: Path) -> Counter[str]:
     return Counter({f"{root}{_LOGS}": _MOST_LOGS})
 
 
+# What a fault may do: nothing at all; or, once the change has happened, leave open whether it will last.
+
 _TOLERABLE = (
     (
         re.compile(r"rename \S+/\.[^/ ]+\.ID \S+/[^/. ][^/ ]*"),

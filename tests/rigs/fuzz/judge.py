@@ -100,6 +100,8 @@ def _of_body(answer: Answer, operation: Operation | None, *, has_body: bool) -> 
         yield f"an error that is not one line: {answer.body[:400]!r}"
 
 
+# Requests as bytes, sent as they are on connections of their own, and what comes back.
+
 DEADLINE = 10.0
 """Seconds for an answer, to its end."""
 

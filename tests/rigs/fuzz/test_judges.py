@@ -258,6 +258,8 @@ def test_another_host_may_be_refused_where_nothing_is_documented(target: bytes) 
     assert complaints("POST", target, refused) != []
 
 
+# Definitions in the fuzzer: they reach the code that they are for, and what goes wrong there is seen.
+
 DEFINITION = definition("<permissions><permission operations='read'/></permissions>")
 
 
@@ -315,6 +317,9 @@ def test_thrown_definitions_reach_what_takes_them_apart() -> None:
     assert sum(bool(read_controls(document)) for document in whole) > 50
     assert sum(b"<xf:bind" in migrate(document, "2019.1.0", is_unpublished=True) for document in whole) > 100
     assert sum(verdict.knows_permissions(etree.fromstring(document)) for document in whole) in range(100, len(whole))
+
+
+# The quick part of the fuzzing: always the same requests, so that it fails for a change and not by chance.
 
 
 @pytest.mark.parametrize(

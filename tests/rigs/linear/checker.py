@@ -120,6 +120,12 @@ def _with_revision(operation: Operation, revisions: dict[str, tuple[str | None, 
     return replace(operation, tag=tag, instant=instant)
 
 
+# Whether a history is linearizable: the search of Wing and Gong, with Lowe's memory of what was tried. It takes
+# operations one after the other, each time one that may come next: none that is still to be taken had ended before it
+# began. Where an operation's answer does not fit the state, it goes back. Two ways that took the same operations and
+# came to the same state go on alike, so the second is not followed. Linearizability is local: each document can be
+# judged for itself, and a history cut where nothing was under way, with the state carried over.
+
 MOST_TRIED = 200_000
 _SHOWN = 6
 

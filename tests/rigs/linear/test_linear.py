@@ -279,6 +279,8 @@ def test_a_stale_read_is_found_among_them(history: list[Operation], data: st.Dat
     assert check([*history, stale], State()).verdict is Verdict.VIOLATED
 
 
+# A short run of the load on the real service, and on services that lack a protection.
+
 _KILLS = (0.3, 0.9)
 _NO_KILLS = (60.0, 60.0)
 
@@ -300,6 +302,8 @@ def test_a_service_without_a_protection_is_found_out(weakness: str, tmp_path: Pa
     load = Load(weakness, ("one", "two", "three"), operations=300, kills=_NO_KILLS)
     assert run(load, tmp_path, weak(weakness))[NOT_LINEAR]
 
+
+# Leases under eight processes that are killed: each document has at most one holder at every moment.
 
 _ROOT = Path(__file__).parents[3]
 

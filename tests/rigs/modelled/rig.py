@@ -121,6 +121,8 @@ def _look_back(server: Server, keeper: Keeper, ledger: Ledger, tally: Tally, *, 
     tally.violations += prefixed("restored", restored.violations) if restored else []
 
 
+# The commands beside the clients: run, killed now and then, and their backups restored and compared.
+
 _BESIDE = (
     ("check", "--json"),
     ("backup",),

@@ -150,6 +150,8 @@ def test_the_check_notices_damage_too(judged: Judged, tmp_path: Path, pool: Proc
     assert pool.submit(check_and_repair, tmp_path / "data").result() != []
 
 
+# What may be read after a cut follows from what was acknowledged, and from what was in flight.
+
 DATA = Resource("hr/leave/data/D/data.xml")
 DRAFT = Resource("hr/leave/draft/D/data.xml")
 
@@ -205,6 +207,9 @@ def test_a_draft_keeps_nothing_older() -> None:
     (each,) = expected([change(1, 2, "a", resource=DRAFT), change(3, 4, "b", resource=DRAFT)], Cut(5, 6))
     assert (each.current("b"), list(each.older(2))) == (2, [])
 
+
+# A power cut loses nothing that was acknowledged; and the rig notices a missing protection. Here on the file system
+# with the most users; the long run takes all of them.
 
 pytestmark = pytest.mark.xdist_group("loop")  # there are few loop devices
 
