@@ -189,17 +189,14 @@ def revision(found: StoredRevision | None) -> StoredRevision:
 class StorageContract:
     lacks: ClassVar[Mapping[str, str]] = {}
 
-    constructed: Callable[[Path], Subject]
-    """Makes an empty storage."""
-
     @pytest.fixture
-    def subject(self, request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
-        """An empty storage; a test that it cannot pass must fail."""
+    def subject(self, request: pytest.FixtureRequest, constructed: Subject) -> Subject:
+        """The empty storage that a subclass has constructed; a test that it cannot pass must fail."""
         reason = self.lacks.get(request.node.name) or self.lacks.get(request.node.originalname)
         if reason is not None:
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
             request.node.repr_failure = str  # nobody sees it, and a whole one takes longer than the test
-        return self.constructed(tmp_path)
+        return constructed
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_there_is_nothing_before_anything_is_stored(self, subject: Subject, kind: str) -> None:
