@@ -21,7 +21,7 @@ class Deaf(Updater):
 
 
 def _deaf(index: TreeIndex, failed: Failed) -> Updater:
-    return Deaf(index._journal, index.files, index.flat, index.recover, failed)  # noqa: SLF001 - as TreeIndex does
+    return Deaf(index.journal, index, index.flat, index.recover, failed)
 
 
 TreeIndex.updater = _deaf  # type: ignore[assignment, method-assign]

@@ -45,12 +45,11 @@ _parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, 
 
 @dataclass(frozen=True, slots=True)
 class EncryptedControls:
-    """The controls of a version whose values are encrypted: their ``paths`` in data of any format.
+    """The controls of a version whose values are encrypted: their ``paths`` in data of any format."""
 
-    A client may send data in another format than that at rest, which must not be stored plain either; and the header of
-    an attachment may name its control in any (spec forms 4.2). ``values`` are those of controls that take no files.
-    """
-
+    # A client may send data in another format than that at rest, which must not be stored plain either; and the header
+    # of an attachment may name its control in any (spec forms 4.2). ``values`` are those of controls that take no
+    # files.
     paths: frozenset[Names]
     values: frozenset[Names]
 
@@ -70,21 +69,17 @@ NOTHING_ENCRYPTED = EncryptedControls(frozenset(), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class IndexKeys:
-    """The indexed controls of a version, in the order of the index; none unless it ``is_published``.
+    """The indexed controls of a version, in the order of the index; none unless it ``is_published``."""
 
-    ``is_deleted`` distinguishes a deleted version from one that was never published, or cannot be read.
-    """
-
+    # ``is_deleted`` distinguishes a deleted version from one that was never published, or cannot be read.
     keys: tuple[IndexKey, ...] = ()
     is_published: bool = False
     is_deleted: bool = False
 
 
 def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
-    """Read the summary of a version, also of a deleted one; ``None`` where it was never published.
-
-    The sidecar has it, unless the definition was edited by hand, or published by an old version: then it is parsed.
-    """
+    """Read the summary of a version, also of a deleted one; ``None`` where it was never published."""
+    # The sidecar has it, unless the definition was edited by hand, or published by an old version: then it is parsed.
     found = storage.read(address, content=False)
     if found is not None and not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited):
         found = storage.read(address, content=True)
@@ -154,27 +149,21 @@ _CONTROLS = "controls"
 
 
 class Definition:
-    """A form version as it was stored when the catalog was asked: one value, passed to all code that decides by it.
+    """A form version as it was stored when the catalog was asked: one value, passed to all code that decides by it."""
 
-    Each part is read when it is first asked for, and cached. Properties raise ``DamagedError`` for a definition that
-    cannot be read, and ``DiskError``. ``parts`` are those that were read, and ``weight`` their bytes of memory.
-    """
-
-    __slots__ = ("_catalog", "address", "fingerprint", "form", "parts", "version", "weight")
+    # Each part is read when it is first asked for, and cached. Properties raise ``DamagedError`` for a definition that
+    # cannot be read, and ``DiskError``. ``parts`` are those that were read, and ``weight`` their bytes of memory.
+    __slots__ = ("_catalog", "address", "fingerprint", "form", "is_stored", "parts", "version", "weight")
 
     def __init__(self, address: DefinitionAddress, fingerprint: Fingerprint, catalog: Catalog) -> None:
         self.address = address
         self.form = address.form
         self.version = address.version
         self.fingerprint = fingerprint
+        self.is_stored = fingerprint != NOTHING_THERE  # it was ever published; a deleted one was
         self.weight = 0
         self._catalog = catalog
         self.parts: dict[str, Any] = {}
-
-    @property
-    def is_stored(self) -> bool:
-        """True if the version was ever published; a deleted one was."""
-        return self.fingerprint != NOTHING_THERE
 
     @property
     def published(self) -> PublishedVersion | None:
@@ -189,11 +178,9 @@ class Definition:
 
     @property
     def permissions(self) -> Permissions | None:
-        """The permissions that the definition gives on its data.
-
-        Data of a version that was deleted, or never published, has those of the version published last (spec crud 5.2).
-        Where none is left, the deleted one decides: its data must not become readable because the form is gone.
-        """
+        """The permissions that the definition gives on its data."""
+        # Data of a version that was deleted, or never published, has those of the version published last (spec crud
+        # 5.2). Where none is left, the deleted one decides: its data must not become readable because the form is gone.
         is_published, own = self.own_permissions()
         if is_published:
             return own

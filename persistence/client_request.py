@@ -15,11 +15,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A request: header fields as WSGI has them, names in any case, values as Latin-1 characters (PEP 3333).
+    """A request: header fields as WSGI has them, names in any case, values as Latin-1 characters (PEP 3333)."""
 
-    ``query`` is as it was sent, without its question mark; ``known`` has what other services answered for it.
-    """
-
+    # ``query`` is as it was sent, without its question mark; ``known`` has what other services answered for it.
     method: str = "GET"
     query: str = ""
     fields: tuple[tuple[str, str], ...] = ()

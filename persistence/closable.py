@@ -82,12 +82,10 @@ _LONGEST_END = 10.0  # Seconds for which ``close`` waits for the job that is bei
 
 
 class Jobs(Closable, Generic[K]):
-    """Long work of a process: jobs, one after the other, in a thread that ends with the last of them.
+    """Long work of a process: jobs, one after the other, in a thread that ends with the last of them."""
 
-    Each is about something (a ``K``), and ``failed`` is called with its error. A job asks now and then whether the end
-    has come (``is_ending``), and stops with a ``PersistenceError``, which is not passed on.
-    """
-
+    # Each is about something (a ``K``), and ``failed`` is called with its error. A job asks now and then whether the
+    # end has come (``is_ending``), and stops with a ``PersistenceError``, which is not passed on.
     def __init__(self, name: str, failed: Callable[[K, Exception], None]) -> None:
         self._name = name
         self._failed = failed

@@ -88,12 +88,10 @@ _decode = msgspec.json.Decoder(KeyList).decode
 
 
 class EncryptionKeys:
-    """The keys of a file, or instead of it those ``given`` (``ID:HEX``), of which the first encrypts.
+    """The keys of a file, or instead of it those ``given`` (``ID:HEX``), of which the first encrypts."""
 
-    The file must be outside of ``trees``: a copy of a tree must not hold its keys. The user of the first tree must be
-    able to read it. ``passwords`` are the real system's, the main one first.
-    """
-
+    # The file must be outside of ``trees``: a copy of a tree must not hold its keys. The user of the first tree must be
+    # able to read it. ``passwords`` are the real system's, the main one first.
     def __init__(
         self, path: str, *, trees: Iterable[str], given: Iterable[str] = (), passwords: Iterable[str] = ()
     ) -> None:
@@ -438,10 +436,9 @@ def may_begin(head: bytes | bytearray) -> bool:
 
 
 def authentic_header(head: bytes, ring: KeyRing) -> FileHeader | None:
-    """Return the header of a file whose first frame a key of the ring decrypts; else ``None``.
-
-    ``head`` are more than ``LONGEST_BEGINNING`` bytes from the beginning of the file, or all. The rest may be missing.
-    """
+    """Return the header of a file whose first frame a key of the ring decrypts; else ``None``."""
+    # ``head`` are more than ``LONGEST_BEGINNING`` bytes from the beginning of the file, or all. The rest may be
+    # missing.
     header = FileHeader.parse(head)
     if header is None or header.key_id not in ring.keys:
         return None
@@ -461,10 +458,8 @@ def read_header(file: BinaryIO) -> FileHeader | None:
 
 
 def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing) -> PlainFile:
-    """Return the plain content of an open file of ``size`` bytes, which must be encrypted for a resource.
-
-    The first and last frames are decrypted at once: nothing is missing, and the beginning is intact.
-    """
+    """Return the plain content of an open file of ``size`` bytes, which must be encrypted for a resource."""
+    # The first and last frames are decrypted at once: nothing is missing, and the beginning is intact.
     with disk_errors("reading", address):
         header = read_header(file)
         if header is None:
@@ -483,11 +478,9 @@ def open_legacy_file(file: BinaryIO, size: int, ring: KeyRing) -> PlainFile | No
 
 
 class PlainFile(io.RawIOBase):
-    """The plain content of an encrypted file, decrypted as it is read; ``size`` is in bytes. It closes ``file``.
+    """The plain content of an encrypted file, decrypted as it is read; ``size`` is in bytes. It closes ``file``."""
 
-    It has no descriptor: no server can send the file's own bytes by mistake.
-    """
-
+    # It has no descriptor: no server can send the file's own bytes by mistake.
     def __init__(self, file: BinaryIO, size: int) -> None:
         super().__init__()
         self.file = file

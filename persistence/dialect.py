@@ -14,17 +14,15 @@ _PROPERTY = re.compile(r"\bsvc\.(?=(?:persistence|permissions|detail|access-toke
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One column of the table of differences.
+    """One column of the table of differences."""
 
-    ``deleted_read_status`` is the status of GET and HEAD of a resource that was deleted. With
-    ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt. With
-    ``has_proxy`` the provider API is called by the proxy of a runtime, which has decided already (spec crud 11).
-    ``quotes_tags`` says whether an ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a
-    query with an unknown element or attribute is refused. ``lists_restored`` says whether a history names
-    the revision that another one has brought back.
-    With ``restricts_searches`` a search finds what a GET of its caller would show, unless the property says otherwise.
-    """
-
+    # ``deleted_read_status`` is the status of GET and HEAD of a resource that was deleted. With ``requires_version`` a
+    # PUT of new data must name its form version; the designer's own data is exempt. With ``has_proxy`` the provider API
+    # is called by the proxy of a runtime, which has decided already (spec crud 11). ``quotes_tags`` says whether an
+    # ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a query with an unknown element
+    # or attribute is refused. ``lists_restored`` says whether a history names the revision that another one has brought
+    # back. With ``restricts_searches`` a search finds what a GET of its caller would show, unless the property says
+    # otherwise.
     name: str
     header_prefix: str
     designer_app: str

@@ -200,10 +200,8 @@ def status_of(error: PersistenceError) -> int:
 
 
 def one_line(text: str) -> str:
-    """Printable text on one line of bounded length: fit for a log, an answer or a header.
-
-    A long one loses its middle, most likely the caller's own words: its subject and its remedy stay.
-    """
+    """Printable text on one line of bounded length: fit for a log, an answer or a header."""
+    # A long one loses its middle, most likely the caller's own words: its subject and its remedy stay.
     clean = _NOT_PRINTABLE.sub(" ", text).strip()
     if len(clean) <= LONGEST_CAUSE:
         return clean

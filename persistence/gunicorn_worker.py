@@ -91,11 +91,9 @@ _NAMES = 256
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """A body for which the client waits to be asked: ``100 Continue`` is sent before the first piece is read.
+    """A body for which the client waits to be asked: ``100 Continue`` is sent before the first piece is read."""
 
-    gunicorn sends it before the service sees the request, and the client then sends a body that is too large.
-    """
-
+    # gunicorn sends it before the service sees the request, and the client then sends a body that is too large.
     reader: Any
     sock: socket.socket
     is_asked_for: bool = False
@@ -288,12 +286,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
             self.alive = False  # as max_requests does: it completes its requests first
 
     def handle(self, conn: TConn) -> Any:
-        """Answer a request, and those that follow soon on the same connection; runs in a thread of its own.
-
-        gunicorn hands a connection back to its main thread after each request, and gets it again from there: two
-        changes of threads, which have to wait for each other. A client that sends one request after the other is
-        answered by one thread, as long as no other connection waits for a thread.
-        """
+        """Answer a request, and those that follow soon on the same connection; runs in a thread of its own."""
+        # gunicorn hands a connection back to its main thread after each request, and gets it again from there: two
+        # changes of threads, which have to wait for each other. A client that sends one request after the other is
+        # answered by one thread, as long as no other connection waits for a thread.
         if not conn.initialized:
             seconds, rest = divmod(JoinedResponse.progress_timeout, 1)
             limit = struct.pack("ll", int(seconds), int(1_000_000 * rest))
@@ -308,10 +304,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         JoinedResponse.progress_timeout = getattr(self.wsgi, "progress_timeout", self.cfg.timeout)
 
     def finish_request(self, conn: TConn, fs: Future[Any]) -> None:
-        """Close a connection that is over in a thread, or let gunicorn wait for its next request.
-
-        gunicorn waits up to 2 s for the client to close it, in the thread that accepts all others.
-        """
+        """Close a connection that is over in a thread, or let gunicorn wait for its next request."""
+        # gunicorn waits up to 2 s for the client to close it, in the thread that accepts all others.
         if fs.cancelled() or fs.exception() is not None or fs.result() is not False:
             super().finish_request(conn, fs)
             return

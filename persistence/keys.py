@@ -93,18 +93,16 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An API key as its file has it. From the instant ``expires`` on it opens nothing; it stays until it is removed.
+    """An API key as its file has it. From the instant ``expires`` on it opens nothing; it stays until it is removed."""
 
-    With ``scopes`` it may do only that, and with ``forms``, which are ``APP`` or ``APP/FORM``, only with those. A list
-    that is there and empty is refused: taken for no list, it would open everything.
-
-    Versions before keys that expire refuse a file with ``expires``, so it is left out where a key has none; so are
-    ``scopes`` and ``forms``.
-
-    A slow digest, as for passwords, would make guessing slower; but 256 random bits cannot be guessed, and every
-    request would pay for it.
-    """
-
+    # With ``scopes`` it may do only that, and with ``forms``, which are ``APP`` or ``APP/FORM``, only with those. A
+    # list that is there and empty is refused: taken for no list, it would open everything.
+    #
+    # Versions before keys that expire refuse a file with ``expires``, so it is left out where a key has none; so are
+    # ``scopes`` and ``forms``.
+    #
+    # A slow digest, as for passwords, would make guessing slower; but 256 random bits cannot be guessed, and every
+    # request would pay for it.
     name: Annotated[str, msgspec.Meta(pattern=rf"^{_NAME.pattern}\Z")]
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     created: Instant
@@ -135,13 +133,11 @@ class SigningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All keys, of which those that sign are the oldest first.
+    """All keys, of which those that sign are the oldest first."""
 
-    Versions before access tokens refuse a file with ``signing``, so it is left out where there are none. So are
-    ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse, and
-    ``retired``, the API keys that were retired last, each of which ``expires`` when it was.
-    """
-
+    # Versions before access tokens refuse a file with ``signing``, so it is left out where there are none. So are
+    # ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse, and
+    # ``retired``, the API keys that were retired last, each of which ``expires`` when it was.
     format: Literal[1]
     keys: tuple[Key, ...]
     signing: tuple[SigningKey, ...] = ()

@@ -80,10 +80,8 @@ Child = subprocess.Popen[bytes]
 
 
 def start(*arguments: str, given: bytes | None = None, **options: Any) -> Child:
-    """Start Python, isolated from the current directory and the settings in the environment, on all processors.
-
-    Others can read its arguments: what is long or secret is ``given`` as its standard input.
-    """
+    """Start Python, isolated from the current directory and the settings in the environment, on all processors."""
+    # Others can read its arguments: what is long or secret is ``given`` as its standard input.
     with all_of_them(), ExitStack() as stack:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
         if given is not None:

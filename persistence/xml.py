@@ -56,12 +56,10 @@ _END = re.compile(rf"{_S}*+/?+>")
 
 
 class WordWatch:
-    """Look for an ASCII word in the names of elements and attributes of XML that streams by, without parsing it.
+    """Look for an ASCII word in the names of elements and attributes of XML that streams by, without parsing it."""
 
-    ``may_be_there`` is exact when it is ``False``. It is ``True`` also where text or a comment has the word, and for an
-    encoding in which ASCII characters are not single bytes. Names have no character references (XML 1.0, 2.3).
-    """
-
+    # ``may_be_there`` is exact when it is ``False``. It is ``True`` also where text or a comment has the word, and for
+    # an encoding in which ASCII characters are not single bytes. Names have no character references (XML 1.0, 2.3).
     def __init__(self, word: bytes) -> None:
         self.may_be_there = False
         self._word = word
@@ -105,10 +103,8 @@ def markup_codec_of(begin: bytes) -> str:
 
 
 def tag_attributes(text: str) -> Iterator[re.Match[str]]:
-    """Yield the complete attributes of the start tag at the beginning of a text, if there is one.
-
-    The match of each has the blanks before it, and as its group the name as it is written.
-    """
+    """Yield the complete attributes of the start tag at the beginning of a text, if there is one."""
+    # The match of each has the blanks before it, and as its group the name as it is written.
     match = _BEGIN.match(text)
     while match is not None and (match := _ATTRIBUTE.match(text, match.end())) is not None:
         yield match
@@ -133,12 +129,10 @@ def local_name(name: str) -> str:
 
 
 class Streaming:
-    """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``.
+    """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``."""
 
-    Leaving its ``with`` block breaks the cycle of parser and handlers, which frees the memory at once. Handlers that
-    subclasses override call the inherited one. Bytes are buffered to whole steps, whatever the lengths of pieces.
-    """
-
+    # Leaving its ``with`` block breaks the cycle of parser and handlers, which frees the memory at once. Handlers that
+    # subclasses override call the inherited one. Bytes are buffered to whole steps, whatever the lengths of pieces.
     most_elements = MOST_ELEMENTS
     most_names = MOST_NAMES
 
@@ -280,12 +274,10 @@ class Streaming:
 
 
 class XmlCheck(Streaming):
-    """Checks a document of which nothing is read: its elements are counted in C, and judged after each step.
+    """Checks a document of which nothing is read: its elements are counted in C, and judged after each step."""
 
-    That takes three quarters of the time of calls of Python for every tag. Refusals are the same: once a limit may have
-    been passed, the elements of the step are judged one by one, before any later error.
-    """
-
+    # That takes three quarters of the time of calls of Python for every tag. Refusals are the same: once a limit may
+    # have been passed, the elements of the step are judged one by one, before any later error.
     _has_long_name = False
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:

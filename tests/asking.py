@@ -1,7 +1,5 @@
 """Clients that ask a service in a loop, while a test does something to it."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time

@@ -7,8 +7,6 @@ in every application: each is parsed once. So is what a template is compiled to.
 A service starts an interpreter to see whether locks lock out a second process. Here ``flock`` does, where there is one.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable

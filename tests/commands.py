@@ -1,7 +1,5 @@
 """``persistence`` as a person runs it: a process of its own, on the data directory of a service."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures that every suite shares: a real service in both dialects, through the faces that behave alike."""
 
-from __future__ import annotations
-
 import gc
 import os
 import uuid
@@ -23,6 +21,7 @@ from persistence import client_request
 from persistence.postgresql.database import Database
 from tests import cheap, forkserver, in_process, on_database, opened, proxied
 from tests import service as services
+from tests.cli.command_runner import Command, ended
 from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
 
@@ -312,6 +311,12 @@ def storage_uri(_shared_schema: Database, database_server: postgresql.Server) ->
         for table in ("revision", "form", "piece", "unclaimed", "lease", "job"):
             connection.execute(f"DELETE FROM {table}".encode())  # noqa: S608 - one of its own
     return database_server.uri(_shared_schema.address.schema)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the service's command to its end in this process, as its entry point does."""
+    return lambda *arguments: ended(list(arguments), monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A form with marked controls, its data in every format, and what tests of encryption look at."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How many examples hypothesis tries: a quarter of them in ``make test``, all of them in ``make test-long``."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 

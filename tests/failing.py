@@ -1,7 +1,5 @@
 """Calls in the place of those of the service: they refuse, or end whoever makes them."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -6,8 +6,6 @@ without threads or open files of whoever starts it. It has the user and the grou
 indexes, where that is wanted (``fork_rebuilds``).
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

@@ -5,8 +5,6 @@ a real service. What differs: there is one process, which the tests share with t
 Tests of processes, logs, signals, memory and of several workers take ``tests.service.running`` instead.
 """
 
-from __future__ import annotations
-
 import os
 import selectors
 import socket

@@ -1,7 +1,5 @@
 """A tree for tests: nothing but ``init`` makes one."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real nginx for tests: ``config/nginx.conf`` itself, with only its lines marked EDIT made to fit the test."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

@@ -1,7 +1,5 @@
 """The service, which accepts any setting for the memory of a worker: as if each had soon grown past its limit."""
 
-from __future__ import annotations
-
 from persistence import settings
 from persistence.cli import main
 

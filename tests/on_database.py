@@ -3,8 +3,6 @@
 A directory's place is taken by a schema of its own, the same each time, so that a service may be started again.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

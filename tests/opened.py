@@ -1,7 +1,5 @@
 """What a test has opened in its own process is closed at its end, last things first."""
 
-from __future__ import annotations
-
 import threading
 from typing import TypeVar
 

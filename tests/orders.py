@@ -1,7 +1,5 @@
 """The form and the documents of spec search 8.1: as files to plant, as hits, and what an answer says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET

@@ -1,7 +1,5 @@
 """Providers that do what a test says: one that notes requests and answers as it is told, one that is cut off."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

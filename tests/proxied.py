@@ -1,7 +1,5 @@
 """A second service behind the first, over real HTTP: what one suite shows of a service it then shows of the pair."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 PREFIXES = {"svc": "svc.", "orbeon": "oxf.fr."}

@@ -1,7 +1,5 @@
 """Published forms for tests: definitions as a designer writes them, and what is laid down at instants of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -4,8 +4,6 @@ Its threads bear their names in the kernel too, so that the one that serves is f
 indexer works at once: what was stored before a strike it has taken in soon (``search_faults.await_index``).
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether searches find what is stored, compared with what can be read: for rigs that know nothing of an index."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

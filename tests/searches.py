@@ -1,7 +1,5 @@
 """The vectors T2 to T10 and T13 of spec search 8.2 as tables: a request, and the documents that it finds in order."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 

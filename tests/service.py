@@ -1,7 +1,5 @@
 """A real service for tests: gunicorn on a port of its own, and a client that speaks plain HTTP."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

@@ -1,7 +1,5 @@
 """Sidecars changed by hand: as a person leaves them, or sealed again as if the service had written them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables for people: what the long runs print at their end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -1,7 +1,5 @@
 """A cache is bounded in entries and in bytes of memory."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Hashable
 from contextlib import suppress

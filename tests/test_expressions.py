@@ -13,8 +13,6 @@ of single characters, and the expression ends with it, so that it never fails on
 An expression that is not assigned to a name of its module is refused, because nobody would find it.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Responses of gunicorn's worker go out in one piece, and its connections stay with a thread and stay in step."""
 
-from __future__ import annotations
-
 import io
 import socket
 import time

@@ -3,8 +3,6 @@
 Exceptions stand in tables with their reason. One that is none any more must go: the tables only shrink.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter, defaultdict

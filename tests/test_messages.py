@@ -3,8 +3,6 @@
 ``python -m tests.test_messages`` writes the table again after a change.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Without the libraries of PostgreSQL and S3, which ``make run`` does not install, everything else can be loaded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

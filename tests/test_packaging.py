@@ -1,7 +1,5 @@
 """Packaging: wheel and sdist have everything, and systemd takes the units."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Passwords of administrators: the file that keeps them, the command, and what is compared."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 from persistence import keys as passwords
 from persistence.errors import BadRequestError, DamagedError, NotFoundError
 from persistence.keys import Keys
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 
 LONG = "correct horse battery staple"
 
@@ -70,14 +68,12 @@ def test_a_file_that_others_can_read_is_refused(keys: Keys, tmp_path: Path) -> N
         Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).passwords()
 
 
-def test_the_command_sets_lists_and_removes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_sets_lists_and_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, text: str = "") -> tuple[int, str, list[str]]:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        done = ended(["password", *arguments], monkeypatch, capsys)
+        done = command("password", *arguments)
         return done.status, done.out, done.errors
 
     assert run("list") == (0, "", ["there are no passwords"])

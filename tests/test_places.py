@@ -1,7 +1,5 @@
 """Where providers have their places: what cannot be is refused when the service starts."""
 
-from __future__ import annotations
-
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -95,24 +93,6 @@ def test_roots_are_those_of_the_settings_each_once(tmp_path: Path) -> None:
         "/srv/data",
         None,
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "cause"),
-    [
-        ('[datasource.a]\ndata = ""', "datasource = {'a': {'data': ''}} is not tables [datasource.NAME] of data"),
-        ('[datasource.a]\nroot = "x"', "is not tables [datasource.NAME] of data"),
-        ('[datasource]\na = "x"', "is not tables [datasource.NAME] of data"),
-        ('[datasource."a b"]\ndata = "x"', "is not tables [datasource.NAME] of data"),
-        ('datasource = "x"', "is not tables [datasource.NAME] of data"),
-    ],
-)
-def test_datasources_that_are_none_are_refused(tmp_path: Path, text: str, cause: str) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text(text)
-    with pytest.raises(StartupError) as error:
-        load(str(file), environment={})
-    assert cause in str(error.value)
 
 
 def test_datasources_are_set_in_the_file_only() -> None:

@@ -1,7 +1,5 @@
 """Each worker keeps to one processor, where there are no more processors than workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

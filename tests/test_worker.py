@@ -1,7 +1,5 @@
 """A worker is replaced where it has grown past a limit, without a request that fails."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time

@@ -1,7 +1,5 @@
 """Waits for other threads and processes: each has a deadline."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

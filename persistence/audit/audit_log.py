@@ -289,6 +289,7 @@ class Rotation:
         return head.size > 0 and (0 < self.size <= head.size or 0 < self.age <= abs(now - head.began))
 
 
+@dataclass(eq=False)
 class AuditTrail(Closable):
     """Appends lines to the file at ``path``, whose directory exists, and has no links.
 
@@ -296,24 +297,16 @@ class AuditTrail(Closable):
     hears of faults that no caller hears of. ``seal`` is for new lines, ``seal_of`` for those that are there.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a setting
-        self,
-        path: str,
-        *,
-        rotation: Rotation = Rotation(),
-        syncs_lines: bool = False,
-        seal: Callable[[], Seal] = lambda: UNSEALED,
-        seal_of: SealOf = lambda _: None,
-        on_fault: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._path = path
-        self._rotation = rotation
-        self._syncs_lines = syncs_lines
-        self._new_seal = seal
+    path: str
+    rotation: Rotation = Rotation()
+    syncs_lines: bool = False
+    seal: Callable[[], Seal] = lambda: UNSEALED
+    seal_of: SealOf = lambda _: None
+    on_fault: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._seal = UNSEALED
-        self._seal_of = seal_of
-        self._on_fault = on_fault
-        self._lock = LogLock(lock_path(path), _PATIENCE)
+        self._lock = LogLock(lock_path(self.path), _PATIENCE)
         self._descriptor = -1
         self._guard = threading.Lock()  # of the descriptor, against the thread that syncs it
         self._identity = (0, 0)
@@ -327,9 +320,9 @@ class AuditTrail(Closable):
         try:
             with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
-                if not self._syncs_lines:
+                if not self.syncs_lines:
                     self._sync_later()
-            if self._syncs_lines:
+            if self.syncs_lines:
                 self._sync()
         except OSError as error:
             raise as_disk_error(error, "writing the audit") from error
@@ -337,12 +330,12 @@ class AuditTrail(Closable):
 
     def try_out(self) -> None:
         try:
-            for each in (self._path, lock_path(self._path)):
+            for each in (self.path, lock_path(self.path)):
                 os.close(files.open_shared(each, os.O_APPEND))
-            if not os.access(os.path.dirname(self._path), os.W_OK, effective_ids=True):
+            if not os.access(os.path.dirname(self.path), os.W_OK, effective_ids=True):
                 raise PermissionError("rotation needs a directory that it can write to")
         except OSError as error:
-            raise StartupError(f"the audit file {self._path} cannot be used: {error.strerror or error}") from error
+            raise StartupError(f"the audit file {self.path} cannot be used: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Make the last lines durable, and close the files, after a line that is being written."""
@@ -361,7 +354,7 @@ class AuditTrail(Closable):
         is_own = bool(noted) and noted == self._noted  # nobody else has written meanwhile
         head = self._head if is_own else head_of(noted)
         try:
-            status = os.lstat(self._path)
+            status = os.lstat(self.path)
             is_open = self._descriptor >= 0 and self._identity == (status.st_dev, status.st_ino)
         except FileNotFoundError:
             is_open = False
@@ -369,21 +362,21 @@ class AuditTrail(Closable):
             status = self._open()
         else:
             with suppress(PersistenceError):  # while the keys cannot be read, the seal of before counts
-                self._seal = self._new_seal()
+                self._seal = self.seal()
         if head is None or head.size != status.st_size or head.number < self._head.number:
             head = self._recovered(record, head)
         is_shared = status.st_nlink > 1 and head.size > 0  # a backup has linked it: leave that one as it is
-        if is_shared or self._rotation.is_due(head, time.time()):
+        if is_shared or self.rotation.is_due(head, time.time()):
             head = self._rotated(record, head)
         return head
 
     def _open(self) -> os.stat_result:
-        descriptor = files.open_shared(self._path, os.O_APPEND)
+        descriptor = files.open_shared(self.path, os.O_APPEND)
         with self._guard:
             old, self._descriptor = self._descriptor, descriptor
         if old >= 0:
             os.close(old)
-        self._seal = self._new_seal()
+        self._seal = self.seal()
         status = os.fstat(descriptor)
         self._identity = (status.st_dev, status.st_ino)
         return status
@@ -394,9 +387,15 @@ class AuditTrail(Closable):
         return self._note(record, Head(head.number + 1, digest, head.size + len(line), head.began or int(time.time())))
 
     def _recovered(self, record: int, head: Head | None) -> Head:
-        with open(self._path, "rb") as file:
-            remains = examined(file, head, self._seal_of)
-        last = remains.last or head or self._newest_rotated()
+        with open(self.path, "rb") as file:
+            remains = examined(file, head, self.seal_of)
+        last = remains.last or head
+        for _, path in reversed(rotated(self.path)) if last is None else ():
+            with open(path, "rb") as file:
+                last = examined(file, None, self.seal_of).last
+            if last is not None:
+                break
+        last = last or START
         for known in (head, self._head):  # its own last line is known where the lock file was removed or set back
             if known is not None and known.number > last.number:
                 last = known  # the gap in the numbers shows for ever that lines are missing
@@ -409,39 +408,31 @@ class AuditTrail(Closable):
         event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
         return self._write(record, found._replace(size=found.size + len(ending)), event.encoded())
 
-    def _newest_rotated(self) -> Head:
-        for _, path in reversed(rotated(self._path)):
-            with open(path, "rb") as file:
-                remains = examined(file, None, self._seal_of)
-            if remains.last is not None:
-                return remains.last
-        return START
-
     def _rotated(self, record: int, head: Head) -> Head:
         now = time.monotonic()
         if now < self._rotates_after:
             return head
-        target = f"{self._path}.{head.number:012d}"
+        target = f"{self.path}.{head.number:012d}"
         try:
             files.sync(self._descriptor)
-            files.rename(self._path, f"{target}~{time.time_ns()}" if files.exists(target) else target)
+            files.rename(self.path, f"{target}~{time.time_ns()}" if files.exists(target) else target)
             self._open()
-            files.sync_directory(os.path.dirname(self._path))
+            files.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             self._rotates_after = now + _ROTATION_PAUSE
-            self._on_fault(str(as_disk_error(error, "rotating the audit")))
+            self.on_fault(str(as_disk_error(error, "rotating the audit")))
             return head._replace(size=os.fstat(self._descriptor).st_size)
         return self._discard(record, self._note(record, head._replace(size=0, began=int(time.time()))))
 
     def _discard(self, record: int, head: Head) -> Head:
-        for last, path in rotated(self._path)[: -self._rotation.keep] if self._rotation.keep else ():
+        for last, path in rotated(self.path)[: -self.rotation.keep] if self.rotation.keep else ():
             event = AuditEvent(action=DISCARDED, file=os.path.basename(path), last=last)
             head = self._write(record, head, event.encoded())
             try:
                 files.sync(self._descriptor)
                 files.remove(path)
             except OSError as error:
-                self._on_fault(str(as_disk_error(error, "removing an old file of the audit")))
+                self.on_fault(str(as_disk_error(error, "removing an old file of the audit")))
         return head
 
     def _note(self, record: int, head: Head) -> Head:
@@ -455,7 +446,7 @@ class AuditTrail(Closable):
         if self._syncing is None:
 
             def failed(error: Exception) -> None:
-                self._on_fault(str(error))
+                self.on_fault(str(error))
 
             self._syncing = PeriodicThread("audit-sync", _SYNC_PAUSE, [self._sync_or_report], failed)
 
@@ -465,7 +456,7 @@ class AuditTrail(Closable):
             try:
                 self._sync()
             except OSError as error:
-                self._on_fault(str(as_disk_error(error, "making the audit durable")))
+                self.on_fault(str(as_disk_error(error, "making the audit durable")))
 
     def _sync(self) -> None:
         with self._guard:

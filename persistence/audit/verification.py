@@ -112,7 +112,9 @@ def verify(
                 with open(lock, "rb") as file:
                     head = audit_log.head_of(file.read(_RECORD))
             places = _places(path, seal_of)
-        return _Verification(places, head, seal_of, expected, retired).run(must_be_sealed=must_be_sealed)
+        run = _Verification(_places=places, _head=head, _seal_of=seal_of, _expected=expected, _retired=retired)
+        run.verify(must_be_sealed=must_be_sealed)
+        return run
 
 
 def _places(path: str, seal_of: audit_log.SealOf) -> list[_Place]:
@@ -141,14 +143,13 @@ def _first_number(path: str, seal_of: audit_log.SealOf) -> int:
     return 0
 
 
-@dataclass(slots=True)
-class _Verification:
+@dataclass(slots=True, kw_only=True)
+class _Verification(AuditVerdict):
     _places: list[_Place]
     _head: audit_log.Head | None
     _seal_of: audit_log.SealOf
     _expected: tuple[int, str] | None
     _retired: AbstractSet[str]
-    _verdict: AuditVerdict = field(default_factory=AuditVerdict)
     _damaged: int = 0  # lines since the last whole one
     _first: int = 0
     _discarded: int = 0
@@ -162,25 +163,33 @@ class _Verification:
     _gone: int = 0
     _lost: int = 0
 
-    def run(self, *, must_be_sealed: bool) -> AuditVerdict:
-        verdict = self._verdict
+    def verify(self, *, must_be_sealed: bool) -> None:
         for place in self._places:
             try:
                 with opened(place.path) as file:
                     pieces = dict(self._pieces(file, place))
                     self._file(file, place, pieces)
             except DamagedError as error:
-                verdict.add(str(error))
+                self.add(str(error))
         self._report_uncompared()
         self._ends()
         if must_be_sealed and not self._is_sealed:
-            verdict.add("the last line has no keyed digest, although audit_signed asks for one")
+            self.add("the last line has no keyed digest, although audit_signed asks for one")
         elif must_be_sealed and not self._is_compared:
-            verdict.add("the digest of the last line cannot be compared, although audit_signed asks for that")
+            self.add("the digest of the last line cannot be compared, although audit_signed asks for that")
         if self._expected is not None and not self._is_as_expected:
-            verdict.add(f"line {self._expected[0]} does not have the digest that was expected")
-        self._note()
-        return verdict
+            self.add(f"line {self._expected[0]} does not have the digest that was expected")
+        if self._open:
+            shown = ", ".join(map(str, sorted(self._open)[:10]))
+            self.notes.append(f"{len(self._open)} changes were begun and have no outcome, lines {shown}")
+        if self._lost:
+            self.notes.append(f"{self._lost} lines could not be written, as later ones say")
+        if self._gone:
+            self.notes.append(
+                f"{self._gone} lines were not compared: their digests are by keys that you name as retired"
+            )
+        if self._is_sealed and self._unsealed:
+            self.notes.append(f"{self._unsealed} lines before those with keyed digests have none")
 
     def _pieces(self, file: BinaryIO, place: _Place) -> Iterator[tuple[int, int]]:
         at = 0
@@ -193,7 +202,7 @@ class _Verification:
             at += len(line)
         for start, end, found in vouching:
             if audit_log.piece_of(file, start, end).sha256 == found.sha256:
-                self._verdict.notes.append(
+                self.notes.append(
                     f"{place.name}: a crash has torn a line, of which {found.length} bytes are left (line {found.n})"
                 )
                 yield start, end
@@ -209,35 +218,44 @@ class _Verification:
             where = f"{place.name}, line {number}"
             if at < until:
                 if found is not None:
-                    self._verdict.add(f"{where}: it is whole, and was behind the end of the chain: inserted, or lost")
+                    self.add(f"{where}: it is whole, and was behind the end of the chain: inserted, or lost")
             elif found is None:
-                self._verdict.add(f"{where}: it was changed or damaged")
+                self.add(f"{where}: it was changed or damaged")
                 self._damaged += 1
             else:
                 self._line(found, where)
             at += len(line)
 
     def _line(self, line: audit_log.ChainedLine, where: str) -> None:
-        verdict, last = self._verdict, self._verdict.last
-        if verdict.lines == 0:
+        last = self.last
+        if self.lines == 0:
             self._first = line.n - self._damaged
             if line.n == 1 and line.prev != audit_log.ORIGIN:
-                verdict.add(f"{where}: the first line names one before it")
+                self.add(f"{where}: the first line names one before it")
         else:
             due = last.number + 1 + self._damaged
             if line.n < due:
-                verdict.add(f"{where}: number {line.n} is not in its order, or was inserted")
+                self.add(f"{where}: number {line.n} is not in its order, or was inserted")
                 return
             if line.n > due:
-                verdict.add(f"{where}: {_range(due, line.n - 1)} missing before it")
+                self.add(f"{where}: {_range(due, line.n - 1)} missing before it")
             elif not self._damaged and line.prev != last.digest:
-                verdict.add(f"{where}: the line before it was changed")
-        verdict.lines += 1
-        verdict.last = audit_log.Head(line.n, line.digest, 0, 0)
+                self.add(f"{where}: the line before it was changed")
+        self.lines += 1
+        self.last = audit_log.Head(line.n, line.digest, 0, 0)
         self._damaged = 0
         self._compare(line)
         self._is_as_expected |= (line.n, line.digest) == self._expected and self._is_compared
-        self._noted(line, where)
+        if line.action == audit_log.DISCARDED:
+            self._discarded = max(self._discarded, line.last)
+        self._lost += line.lost
+        if line.phase == audit_log.BEGIN:
+            self._open.add(line.n)
+        self._open.discard(line.begun)
+        if self._is_sealed and not line.seal:
+            self.add(f"{where}: its digest is not keyed, and those of lines before it are")
+        self._is_sealed = bool(line.seal)
+        self._unsealed += not line.seal
 
     def _compare(self, line: audit_log.ChainedLine) -> None:
         # The digest of a missing key proves nothing. A retired key has lines only before those of known keys.
@@ -257,44 +275,20 @@ class _Verification:
         if key:
             lines = f"line {first} was" if first == last else f"lines {first} to {last} were"
             shown = json_line(key[:_KEY_SHOWN]).decode()
-            self._verdict.add(f"{lines} not compared: the digests name the signing key {shown}, which is missing")
-
-    def _noted(self, line: audit_log.ChainedLine, where: str) -> None:
-        if line.action == audit_log.DISCARDED:
-            self._discarded = max(self._discarded, line.last)
-        self._lost += line.lost
-        if line.phase == audit_log.BEGIN:
-            self._open.add(line.n)
-        self._open.discard(line.begun)
-        if self._is_sealed and not line.seal:
-            self._verdict.add(f"{where}: its digest is not keyed, and those of lines before it are")
-        self._is_sealed = bool(line.seal)
-        self._unsealed += not line.seal
+            self.add(f"{lines} not compared: the digests name the signing key {shown}, which is missing")
 
     def _ends(self) -> None:
-        verdict, last = self._verdict, self._verdict.last
+        last = self.last
         if self._first > 1 and self._discarded >= self._first - 1:
-            verdict.notes.append(f"the lines before number {self._first} were removed, as the settings ask")
+            self.notes.append(f"the lines before number {self._first} were removed, as the settings ask")
         elif self._first > 1:
-            verdict.add(f"{_range(1, self._first - 1)} missing at the beginning")
+            self.add(f"{_range(1, self._first - 1)} missing at the beginning")
         if self._head is None:
-            verdict.add("the lock file is missing or has no head: lines may be missing at the end")
+            self.add("the lock file is missing or has no head: lines may be missing at the end")
         elif self._head.number > last.number + self._damaged:
-            verdict.add(f"{_range(last.number + self._damaged + 1, self._head.number)} missing at the end")
+            self.add(f"{_range(last.number + self._damaged + 1, self._head.number)} missing at the end")
         elif self._head.number == last.number and self._head.digest != last.digest:
-            verdict.add(f"the last line, number {last.number}, was changed")
-
-    def _note(self) -> None:
-        notes = self._verdict.notes
-        if self._open:
-            shown = ", ".join(map(str, sorted(self._open)[:10]))
-            notes.append(f"{len(self._open)} changes were begun and have no outcome, lines {shown}")
-        if self._lost:
-            notes.append(f"{self._lost} lines could not be written, as later ones say")
-        if self._gone:
-            notes.append(f"{self._gone} lines were not compared: their digests are by keys that you name as retired")
-        if self._is_sealed and self._unsealed:
-            notes.append(f"{self._unsealed} lines before those with keyed digests have none")
+            self.add(f"the last line, number {last.number}, was changed")
 
 
 def _range(first: int, last: int) -> str:

@@ -127,16 +127,13 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], effective: E
         expected=expected,
         retired=frozenset(retired_key),
     )
-    last = {"number": verdict.last.number, "digest": verdict.last.digest}
+    last, found = verdict.last, len(verdict.findings) + verdict.more
     facts = {"lines": verdict.lines, "findings": verdict.findings, "more_findings": verdict.more}
-    lines = list(verdict.findings)
-    if verdict.more:
-        lines.append(f"and {verdict.more} more like these")
-    found = len(verdict.findings) + verdict.more
+    facts |= {"notes": verdict.notes, "head": {"number": last.number, "digest": last.digest}}
+    lines = [*verdict.findings, *[f"and {verdict.more} more like these"] * bool(verdict.more)]
     lines += (f"note: {note}" for note in verdict.notes)
     lines.append(f"{counted(verdict.lines, 'line')}, {counted(found, 'finding') if found else 'nothing is wrong'}")
-    lines.append(f"head {verdict.last.number}:{verdict.last.digest}")
-    say_result({**facts, "notes": verdict.notes, "head": last}, "\n".join(map(safe, lines)))
+    say_result(facts, "\n".join(map(safe, (*lines, f"head {last.number}:{last.digest}"))))
     return REMAINS if verdict.findings else 0
 
 

@@ -14,21 +14,9 @@ from typing import Any, cast
 
 import click
 
+from persistence.cli import options
 from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, unless_dry, worst
 from persistence.cli.document_commands import opened_documents, say_restored
-from persistence.cli.options import (
-    TREES,
-    Attachments,
-    TreeChoice,
-    allow_open_files,
-    attachments_option,
-    encryption_remark,
-    form_names,
-    instant,
-    open_attachments,
-    parts_of,
-    usage_errors,
-)
 from persistence.cli.terminal import counted, follow, is_json, safe, say, say_error, say_result, shown_path, summarize
 from persistence.errors import DeletedError, DiskFullError, NotFoundError, PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files, records
@@ -59,7 +47,7 @@ from persistence.storage.stored_revision import HandEdits, Integrity
 MEBIBYTE = 1 << 20
 
 
-@command("backup", "Save all trees into a new directory.", TREES, audits=always, is_quiet=True)
+@command("backup", "Save all trees into a new directory.", options.TREES, audits=always, is_quiet=True)
 @exits(
     "saved",
     "could not save, or not all trees and directories; the lines say which",
@@ -68,7 +56,7 @@ MEBIBYTE = 1 << 20
 @click.argument("destination", metavar="DEST")
 @click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
 @click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
-def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) -> int:
+def backup(*, destination: str, keys: bool, verify: bool, choice: options.TreeChoice) -> int:
     """Save all trees and directories of attachments into a new directory in DEST.
 
     The service may run. Files that have not changed since the last backup in DEST become hard links to it, where the
@@ -76,7 +64,7 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) ->
     """
     if "://" in destination:
         raise click.UsageError("DEST is a directory, and not an address")
-    allow_open_files()
+    options.allow_open_files()
     timeout = choice.settings.lock_timeout
     trees = {t.name: FolderTree(t.root, lock_timeout=timeout) for t in choice.trees if not t.is_database}
     bodies_of = readable_bodies(choice.settings, choice.properties, Integrity(HandEdits.ALL))
@@ -127,7 +115,7 @@ def _say_saved(run: Backup, problems: int, seconds: float) -> None:
     say_result(facts, text, summarize)
 
 
-def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _encryption_keys(choice: options.TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     settings = choice.settings
     try:
         known = open_encryption_keys(settings, choice.properties)
@@ -139,7 +127,7 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
     return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
 
 
-def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
+def _extra_to_save(choice: options.TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
     settings = choice.settings
     if choice.file:
         yield backup_files.SETTINGS, _read(choice.file)
@@ -154,7 +142,7 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
     say_error(has_keys if there else "there are no files of keys to save")
 
 
-def key_files(choice: TreeChoice) -> dict[str, str]:
+def key_files(choice: options.TreeChoice) -> dict[str, str]:
     """Return the paths of the files of keys by their paths in a backup."""
     return {backup_files.API_KEYS: choice.settings.keys, backup_files.ENCRYPTION_KEYS: choice.settings.encryption_keys}
 
@@ -168,7 +156,7 @@ def _read(path: str) -> bytes:
 class PathRestore:
     """Brings back documents of a form."""
 
-    choice: TreeChoice
+    choice: options.TreeChoice
     chosen: ChosenBackup
     form: Form
     asked: Revert
@@ -267,7 +255,7 @@ _ATTACHMENTS = "attachments"
 """The kind of a part that is a directory of attachments."""
 
 
-@command("restore", "Restore a backup.", TREES, audits=unless_dry, subject="path", is_quiet=True)
+@command("restore", "Restore a backup.", options.TREES, audits=unless_dry, subject="path", is_quiet=True)
 @exits(
     "restored",
     "could not restore, or the backup has no such document",
@@ -275,12 +263,16 @@ _ATTACHMENTS = "attachments"
     "say which",
 )
 @click.argument("source", metavar="SRC")
-@click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
-@click.option("--at", type=instant, help="Bring PATH back as it was then, not as it was at the time of the backup.")
+@click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=options.form_names)
+@click.option(
+    "--at", type=options.instant, help="Bring PATH back as it was then, not as it was at the time of the backup."
+)
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions of PATH.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back of PATH.")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
-@attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
+@options.attachments_option(
+    "Bring the attachments of data to this place in S3; without it, they are beside their data."
+)
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
@@ -291,7 +283,7 @@ def restore(  # noqa: PLR0913 - its options
     at: Instant | None,
     user: str | None,
     dry_run: bool,
-    choice: TreeChoice,
+    choice: options.TreeChoice,
     **of_all: Any,
 ) -> int:
     """Restore a backup, or the newest one in SRC; or one document or form out of it.
@@ -316,8 +308,8 @@ def restore(  # noqa: PLR0913 - its options
     chosen = restores.choose(source)
     if path is None:
         return _restore_all(choice, chosen, **of_all)
-    with usage_errors():
-        parts = parts_of(path, "APP/FORM", "APP/FORM/DOC")
+    with options.usage_errors():
+        parts = options.parts_of(path, "APP/FORM", "APP/FORM/DOC")
         asked = Revert(as_of=at, user=User(name=short(user, "user name")))
     run = PathRestore(choice, chosen, Form(parts["APP"], parts["FORM"]), asked, is_trial=dry_run)
     if "DOC" not in parts:
@@ -327,12 +319,12 @@ def restore(  # noqa: PLR0913 - its options
 
 
 def _restore_all(  # noqa: PLR0913 - options of the command
-    choice: TreeChoice,
+    choice: options.TreeChoice,
     chosen: ChosenBackup,
     *,
     to: tuple[str, ...],
     leave_out: tuple[str, ...],
-    attachments: Attachments | None,
+    attachments: options.Attachments | None,
     keys: bool,
     settings_to: str | None,
 ) -> int:
@@ -349,7 +341,7 @@ def _restore_all(  # noqa: PLR0913 - options of the command
     for part in chosen.manifest.parts:
         if part.kind == "tree" and part.name in roots:
             records.note(choice.settings.home_of(roots[part.name]), chosen.manifest.needed_keys)
-    remark = encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
+    remark = options.encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
     count, shown = run.count, ", ".join(roots.values())
@@ -396,13 +388,13 @@ def _restored(run: Restore, filling: Mapping[str, Callable[[], AbstractContextMa
 
 @contextmanager
 def _filling(
-    choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
+    choice: options.TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: options.Attachments | None
 ) -> Iterator[StorageRestore]:
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
         raise StartupError(f"{name} cannot be restored into {location}")
-    bodies = open_attachments(settings, properties, location, attachments)
+    bodies = options.open_attachments(settings, properties, location, attachments)
     place_at(settings, location).init()
     with moving(settings, properties, location) as place:
         target = MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
@@ -412,7 +404,7 @@ def _filling(
         yield run
 
 
-def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
+def _bodies_in(choice: options.TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
     saved = [part for part in chosen.manifest.parts if part.kind == _ATTACHMENTS and not part.missing]
     provider = choice.properties.of(form).route.attachments
     own = [part for part in saved if provider is not None and part.name == backup_files.attachments_name(provider.name)]
@@ -436,9 +428,8 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
     return given
 
 
-def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
-    known = _known(held, choice)
-    roots: dict[str, str] = {}
+def _roots(held: Manifest, choice: options.TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
+    known, roots = _known(held, choice), dict[str, str]()
     for part in held.parts:
         path = given[part.name] if part.name in given else known.get(part.name)
         if path is not None:
@@ -458,12 +449,10 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
     return roots
 
 
-def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
-    named = dict(choice.bases_by_name)
+def _known(held: Manifest, choice: options.TreeChoice) -> dict[str, str]:
+    named, roots = dict(choice.bases_by_name), choice.settings.roots
     if not choice.is_named:
-        roots = choice.settings.roots
-        trees = {backup_files.tree_name(name): path for name, path in {**roots.named, "": roots.default}.items()}
-        return named | trees
+        return named | {backup_files.tree_name(name): at for name, at in {**roots.named, "": roots.default}.items()}
     tree, saved = choice.trees[0], [part.name for part in held.parts if part.kind == "tree"]
     if len(saved) == 1:
         return {**named, saved[0]: tree.place}
@@ -473,14 +462,11 @@ def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
 
 
 def _extra_to_restore(
-    choice: TreeChoice, source: str, settings_to: str | None, *, keys: bool
+    choice: options.TreeChoice, source: str, settings_to: str | None, *, keys: bool
 ) -> Iterator[tuple[str, str]]:
     if settings_to is not None:
         yield backup_files.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
-    if not keys:
-        return
-    held = {name: path for name, path in key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
-    if not held:
+    held = [name for name in key_files(choice) if keys and os.path.lexists(f"{source}/{name}")]
+    if keys and not held:
         raise StartupError(f"{source} holds no keys: it was made without --keys")
-    for name, path in held.items():
-        yield name, os.path.abspath(path)
+    yield from ((name, os.path.abspath(key_files(choice)[name])) for name in held)

@@ -73,14 +73,14 @@ from persistence.services.rules import AdministratorAccess, Revert
 from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (
-    ("DOCUMENT", "document"),
+    "document",
     ("DRAFT", lambda hit: "draft" if hit["draft"] else ""),
-    ("VERSION", "version"),
+    "version",
     ("CREATED", lambda hit: to_second(hit["created"])),
     ("BY", "creator"),
     ("MODIFIED", lambda hit: to_second(hit["modified"])),
     ("BY", "modifier"),
-    ("STAGE", "stage"),
+    "stage",
 )
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
 _FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY}
@@ -122,10 +122,10 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     """  # noqa: D301 - click's mark for lines that stay apart
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    (form, in_path), asked = form_and_version(path), _asked(version)
+    form, in_path = form_and_version(path)
     if in_path is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
-    by = query.sort.by
+    by, asked = query.sort.by, _asked(version)
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
     with opened_search(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
@@ -202,18 +202,6 @@ def _facts(hit: Hit) -> Facts:
     return {"document": hit.document, "draft": hit.is_draft, **facts, "values": values}
 
 
-_REVISION: Columns = (
-    ("MODIFIED", "modified"),
-    ("BY", "modified_by"),
-    ("OWNER", "owner"),
-    ("GROUP", "group"),
-    ("STAGE", "stage"),
-    ("VERSION", "version"),
-    ("BYTES", lambda revision: None if revision.get("deleted") else revision.get("size")),
-    ("NOTES", lambda revision: ", ".join(_notes(revision))),
-)
-
-
 @command("history", "List the revisions of a document or an attachment.", TREES)
 @exits(
     "all could be read",
@@ -238,19 +226,20 @@ def history(*, path: str, choice: TreeChoice) -> int:
         if found is None:
             raise NotFoundError(f"{safe(path)} does not exist")
         revisions = found.page(0, found.total)
-    say_table([revision_facts(each.instant, each.sidecar) for each in revisions], _REVISION)
+    columns: Columns = ("modified", ("BY", "modified_by"), "owner", "group", "stage", "version")
+    rows = [revision_facts(each.instant, each.sidecar) for each in revisions]
+    size: Columns = [("BYTES", lambda revision: None if revision.get("deleted") else revision.get("size"))]
+    say_table(rows, (*columns, *size, ("NOTES", _notes)))
     if not is_json():
         deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
         say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
     return REMAINS if any(revision.sidecar is None for revision in revisions) else 0
 
 
-def _notes(revision: Facts) -> Iterator[str]:
-    if "damaged" in revision:
-        yield "damaged: persistence check says more"
-    yield from (name for name in ("deleted", "adopted", "encrypted") if revision.get(name))
-    if "restored" in revision:
-        yield f"restored {revision['restored']}"
+def _notes(revision: Facts) -> str:
+    notes = ["damaged: persistence check says more"] if "damaged" in revision else []
+    notes += [name for name in ("deleted", "adopted", "encrypted") if revision.get(name)]
+    return ", ".join((*notes, *([f"restored {revision['restored']}"] if "restored" in revision else [])))
 
 
 @command("diff", "Print the differences between two revisions.", TREES)
@@ -413,18 +402,6 @@ def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
         index.recover()  # or the next search reads the journal
 
 
-_RESTORED: Columns = (
-    ("FILE", "file"),
-    ("COMES BACK", "comes_back"),
-    ("BY", "by"),
-    ("BYTES", "size"),
-    (
-        "INSTEAD OF",
-        lambda file: file["instead_of"] and file["instead_of"] + (", deleted" if file["was_deleted"] else ""),
-    ),
-)
-
-
 def say_restored(plan: histories.RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
     """Print the files that have come back, or would; and before them ``document``, if it is not the only one."""
     files = [
@@ -444,7 +421,11 @@ def say_restored(plan: histories.RestorePlan, document: str | None = None, *, is
         return
     if document is not None:
         say(safe(document))
-    say_table(files, _RESTORED)
+
+    def instead_of(file: Facts) -> object:
+        return file["instead_of"] and file["instead_of"] + (", deleted" if file["was_deleted"] else "")
+
+    say_table(files, ("file", "comes_back", "by", ("BYTES", "size"), ("INSTEAD OF", instead_of)))
     if plan.notice is not None:
         say(safe(plan.notice))
     say(f"{counted(len(files), 'file')} {'would come' if is_trial else 'came'} back")

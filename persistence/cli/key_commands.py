@@ -118,10 +118,10 @@ def list_api_keys(*, effective: Effective) -> None:
 
 
 _API_KEYS: Columns = (
-    ("NAME", "name"),
-    ("MADE", "made"),
+    "name",
+    "made",
     ("EXPIRES", lambda key: f"{key['expires']} (expired)" if key["expired"] else key["expires"]),
-    ("LAST USED", "last_used"),
+    "last_used",
     ("LIMITS", lambda key: " ".join((*_each("--scope", key["scopes"]), *_each("--form", key["forms"])))),
 )
 
@@ -184,12 +184,9 @@ def list_encryption_keys(*, effective: Effective) -> None:
         since = None if keys.are_given else made[key_id]
         known = {"id": key_id, "made": since, "in_environment": keys.are_given}
         found.append({**known, "encrypts": key_id == ring.writing})
-    columns: Columns = (
-        ("ID", "id"),
-        ("MADE", lambda key: key["made"] or "from the environment"),
-        ("DOES", lambda key: "encrypts" if key["encrypts"] else "only decrypts"),
-    )
-    say_table(found, columns, nothing="there are no encryption keys")
+    made_at = ("MADE", lambda key: key["made"] or "from the environment")
+    does = ("DOES", lambda key: "encrypts" if key["encrypts"] else "only decrypts")
+    say_table(found, ("id", made_at, does), nothing="there are no encryption keys")
 
 
 @command("encryption-key retire", "Take out a key with which nothing is encrypted.", SETTINGS, audits=unless_dry)
@@ -308,7 +305,7 @@ def list_passwords(*, effective: Effective) -> None:
     found = [{"name": each.name, "made": each.created} for each in open_keys(effective.settings).passwords()]
     if not found:
         say_error("there are no passwords")
-    say_table(found, (("NAME", "name"), ("SET", "made")))
+    say_table(found, ("name", ("SET", "made")))
 
 
 @command("password remove", "Remove the password of an administrator.", SETTINGS, audits=always, has_json=False)
@@ -374,7 +371,7 @@ def list_signing_keys(*, effective: Effective) -> None:
     keys = open_keys(effective.settings).signing()
     found = [{"id": each.id, "made": each.created, "signs": each is keys[-1]} for each in keys]
     does = ("DOES", lambda key: "signs" if key["signs"] else "only verifies")
-    say_table(found, (("ID", "id"), ("MADE", "made"), does), nothing="there are no signing keys")
+    say_table(found, ("id", "made", does), nothing="there are no signing keys")
 
 
 @command("signing-key retire", "Let a signing key verify nothing from now on.", SETTINGS, audits=always, has_json=False)

@@ -71,14 +71,10 @@ _INSECURE = click.option(
 )
 
 
-def _options(*options: Option) -> Option:
-    return lambda command: reduce(lambda each, option: option(each), reversed(options), command)
-
-
-settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
-"""The options of a server; each overrides the setting of its name."""
-
-common_options = _options(_DATA, _CONFIG, _DIALECT)
+def settings_options(command: Any) -> Any:
+    """Give a command the options of a server; each overrides the setting of its name."""
+    options = (_INSECURE, _THREADS, _WORKERS, _DIALECT, _CONFIG, _DATA, _BIND)
+    return reduce(lambda each, option: option(each), options, command)
 
 
 def read_settings(*, file: str | None, **flags: object) -> Effective:

@@ -44,17 +44,7 @@ from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.model.texts import cutoff, next_after
 from persistence.providers.opened import open_index
-from persistence.services.purging import (
-    Certificate,
-    ErasedCopies,
-    ErasedDocument,
-    Erasing,
-    PurgeRules,
-    PurgeTotals,
-    StoragePurge,
-    purge_documents,
-    retention_rules,
-)
+from persistence.services import purging
 from persistence.storage import files, owner
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import tree_around
@@ -99,7 +89,7 @@ def purge(*, path: str | None, dry_run: bool, yes: bool, choice: TreeChoice, **g
 
 
 @usage_errors()
-def _rules(*, older_than: str | None, retention: bool, **kinds: bool) -> PurgeRules | None:
+def _rules(*, older_than: str | None, retention: bool, **kinds: bool) -> purging.PurgeRules | None:
     if retention:
         if older_than is not None or any(kinds.values()):
             raise BadRequestError("--retention goes by the properties: leave out --older-than and the kinds")
@@ -107,7 +97,7 @@ def _rules(*, older_than: str | None, retention: bool, **kinds: bool) -> PurgeRu
     if older_than is None or not any(kinds.values()):
         raise BadRequestError(f"name an age with --older-than, and a kind: --{', --'.join(_KINDS)}")
     before = cutoff(older_than, datetime.now(UTC))
-    return PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
+    return purging.PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
 
 
 @dataclass(slots=True)
@@ -117,21 +107,21 @@ class _Purge:
     app: str | None
     form: Form | None
     document: str | None
-    rules: PurgeRules | None
+    rules: purging.PurgeRules | None
     is_trial: bool
     now: datetime = field(default_factory=partial(datetime.now, UTC))
     problems: int = 0
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
-        total, before, is_shown = PurgeTotals(), self.problems, is_json() or not is_quiet()
+        total, before, is_shown = purging.PurgeTotals(), self.problems, is_json() or not is_quiet()
         with tree.managing() as place:
-            purging = StoragePurge(place.storage, place.providers.bodies_by_form)
-            forms = chosen_forms(sorted(purging.store.forms(self.app)), self.form)
+            stored = purging.StoragePurge(place.storage, place.providers.bodies_by_form)
+            forms = chosen_forms(sorted(stored.store.forms(self.app)), self.form)
             label = f"{prefix}{'looking' if self.is_trial else 'purging'}"
-            with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
+            with progress(label, lambda: sum(1 for form in forms for _ in self._documents(stored, form))) as bar:
                 for form in forms:
-                    of_form = PurgeTotals()
-                    for result in self._results(purging, tree, form):
+                    of_form = purging.PurgeTotals()
+                    for result in self._results(stored, tree, form):
                         bar.step()
                         if not isinstance(result, PersistenceError):
                             of_form.add(result)
@@ -153,26 +143,28 @@ class _Purge:
             summarize("nothing was changed: --yes does it")
         return REMAINS if problems else 0
 
-    def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTotals | PersistenceError]:
+    def _results(
+        self, stored: purging.StoragePurge, tree: ChosenTree, form: Form
+    ) -> Iterator[purging.PurgeTotals | PersistenceError]:
         rules = self.rules
         if rules is None:
             try:
-                rules = retention_rules(tree.properties.of(form).retention, self.now)
+                rules = purging.retention_rules(tree.properties.of(form).retention, self.now)
             except PersistenceError as error:  # it has no provider any more, so nothing says how long it is kept
                 yield error
                 return
-        yield from purge_documents(purging, form, self._documents(purging, form), rules, is_trial=self.is_trial)
+        yield from purging.purge_documents(stored, form, self._documents(stored, form), rules, is_trial=self.is_trial)
 
-    def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
+    def _documents(self, stored: purging.StoragePurge, form: Form) -> Iterator[str]:
         if self.document is None:
-            yield from purging.store.documents_and_drafts(form)
-        elif purging.has(form, self.document):
+            yield from stored.store.documents_and_drafts(form)
+        elif stored.has(form, self.document):
             yield self.document
         else:
             raise NotFoundError(f"{form} has no document {safe(self.document)}")
 
 
-def _facts(totals: PurgeTotals) -> Facts:
+def _facts(totals: purging.PurgeTotals) -> Facts:
     return {
         "revisions": totals.revisions,
         "deleted_documents": totals.documents,
@@ -182,7 +174,7 @@ def _facts(totals: PurgeTotals) -> Facts:
     }
 
 
-def _line(totals: PurgeTotals) -> str:
+def _line(totals: purging.PurgeTotals) -> str:
     numbers = list(_facts(totals).items())[:-1]
     parts = [counted(number, name.replace("_", " ").removesuffix("s")) for name, number in numbers if number]
     return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"
@@ -260,12 +252,12 @@ class _Erasure:
     reason: str | None
     backups: str | None
     from_backups: bool
-    known: dict[tuple[str, Form, str], ErasedDocument] = field(default_factory=dict)
-    copies: dict[str, ErasedCopies] = field(default_factory=dict)
+    known: dict[tuple[str, Form, str], purging.ErasedDocument] = field(default_factory=dict)
+    copies: dict[str, purging.ErasedCopies] = field(default_factory=dict)
     mentions: int = 0
     damaged: int = 0
     is_in_database: bool = False
-    first: Certificate | None = None
+    first: purging.Certificate | None = None
 
     def check(self, *, is_trial: bool) -> None:
         if bool(self.asked) == (self.user is not None):
@@ -286,7 +278,7 @@ class _Erasure:
             raise BadRequestError(f"{self.certificate} is not a file")
         try:
             with disk_errors(self.certificate), open(self.certificate, "rb") as file:
-                self.first = first = msgspec.json.decode(file.read(), type=Certificate)
+                self.first = first = msgspec.json.decode(file.read(), type=purging.Certificate)
         except msgspec.DecodeError as error:
             raise BadRequestError(f"{self.certificate} exists, and is not a certificate") from error
         if first.ended is not None:
@@ -294,7 +286,7 @@ class _Erasure:
         self.known = {(each.tree, Form(each.app, each.form), each.document): each for each in first.documents}
         self.copies = {each.backup: each for each in first.backups}
 
-    def look(self, tree: ChosenTree, erasing: Erasing, wanted: list[tuple[Form, str]]) -> None:
+    def look(self, tree: ChosenTree, erasing: purging.Erasing, wanted: list[tuple[Form, str]]) -> None:
         if self.user is not None:
             owned, mentions, damaged = erasing.owned(self.user)
             self.mentions += mentions
@@ -305,23 +297,23 @@ class _Erasure:
                 try:
                     known = erasing.describe(form, document)
                 except NotFoundError:
-                    known = ErasedDocument(tree.name, form.app, form.name, document, None, ())
+                    known = purging.ErasedDocument(tree.name, form.app, form.name, document, None, ())
                     if not any(backup_erasure.copies(each, [(form, document)]) for each in self._backups()):
                         raise
                 self.known[tree.name, form, document] = known
         self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
 
-    def found_copies(self, documents: Sequence[ErasedDocument]) -> dict[str, ErasedCopies]:
+    def found_copies(self, documents: Sequence[purging.ErasedDocument]) -> dict[str, purging.ErasedCopies]:
         """Return the files of documents in each backup, with those that a run before has found, or removed."""
         found = dict(self.copies)
         for backup in self._backups():
             if self.from_backups:
                 owner.refuse_root(backup)
-            known = found.get(backup, ErasedCopies(backup, self.from_backups, ()))
+            known = found.get(backup, purging.ErasedCopies(backup, self.from_backups, ()))
             copies = (*known.files, *backup_erasure.copies(backup, _names(documents)))
             erased = {each.path: each for each in copies}
             if erased:
-                found[backup] = ErasedCopies(backup, known.removed or self.from_backups, tuple(erased.values()))
+                found[backup] = purging.ErasedCopies(backup, known.removed or self.from_backups, tuple(erased.values()))
         return found
 
     def _backups(self) -> list[str]:
@@ -340,8 +332,8 @@ class _Erasure:
         if self.damaged and not is_json():
             say(f"{self._damaged}: not erased")
 
-    def begin(self) -> Certificate:
-        first = self.first or Certificate(1, next_after(None), owner.name(os.geteuid()), ())
+    def begin(self) -> purging.Certificate:
+        first = self.first or purging.Certificate(1, next_after(None), owner.name(os.geteuid()), ())
         begun = msgspec.structs.replace(
             first,
             documents=tuple(self.known.values()),
@@ -352,12 +344,12 @@ class _Erasure:
         self._write(begun)
         return begun
 
-    def _write(self, certificate: Certificate) -> None:
+    def _write(self, certificate: purging.Certificate) -> None:
         path = os.path.abspath(self.certificate or "")
         with disk_errors(path):
             files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", 0o600)
 
-    def end(self, begun: Certificate) -> None:
+    def end(self, begun: purging.Certificate) -> None:
         remaining = [*_LEFT, *[_LEFT_IN_DATABASE] * self.is_in_database]
         for each in self.copies.values():
             if each.removed:
@@ -379,10 +371,10 @@ class _Erasure:
 
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[Erasing]:
+def _opened(tree: ChosenTree) -> Iterator[purging.Erasing]:
     with tree.managing() as place:
         store, bodies_of = place.storage, place.providers.bodies_by_form
-        yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
+        yield purging.Erasing(tree.name, store, purging.StoragePurge(store, bodies_of), bodies_of)
 
 
 def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
@@ -394,5 +386,5 @@ def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
             index.recover()
 
 
-def _names(documents: Iterable[ErasedDocument]) -> list[tuple[Form, str]]:
+def _names(documents: Iterable[purging.ErasedDocument]) -> list[tuple[Form, str]]:
     return [(Form(each.app, each.form), each.document) for each in documents]

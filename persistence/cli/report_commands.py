@@ -347,25 +347,20 @@ def _document_labels(report: reports.DocumentReport, facts: Facts) -> Iterator[t
     yield "file", [facts["file"]] if facts["file"] else []
 
 
-def _named(attachment: Facts) -> str:
-    if "damaged" in attachment or "named" not in attachment:
-        return _damage(attachment)
-    return "named by the data" if attachment["named"] else "not named by the data"
+def _note(facts: Facts) -> str:
+    if "damaged" in facts:
+        return _damage(facts)
+    named = {None: "", True: "named by the data", False: "not named by the data"}[facts.get("named")]
+    return "deleted" if facts.get("deleted") else named
 
 
-_ATTACHMENTS: Columns = (("FILE", "file"), ("TYPE", "type"), ("BYTES", "size"), ("NOTES", _named))
-_REVISIONS: Columns = (
-    ("MODIFIED", "modified"),
-    ("BY", "modified_by"),
-    ("STAGE", "stage"),
-    ("NOTES", lambda each: "deleted" if each.get("deleted") else _damage(each)),
-)
-_CONTROLS: Columns = (
-    ("NAME", "name"),
-    ("KIND", "kind"),
-    ("PATH", "path"),
-    ("MARKS", lambda control: " ".join(mark for mark in ("indexed", "encrypted") if control[mark])),
-)
+def _marks(control: Facts) -> str:
+    return " ".join(mark for mark in ("indexed", "encrypted") if control[mark])
+
+
+_ATTACHMENTS: Columns = ("file", "type", ("BYTES", "size"), ("NOTES", _note))
+_REVISIONS: Columns = ("modified", ("BY", "modified_by"), "stage", ("NOTES", _note))
+_CONTROLS: Columns = ("name", "kind", "path", ("MARKS", _marks))
 
 
 def _say_listed(noun: str, objects: Sequence[Facts], columns: Columns, end: str = "") -> None:

@@ -100,7 +100,6 @@ def own_url(effective: Effective) -> str:
 _APP = "check-runtime-"
 _EVERY_FORM = Form(ANY, ANY)
 _PARTS = ("definition", "data", "attachments")
-_STEPS = tuple((name.upper(), name) for name in ("sequence", "step", "result"))
 
 
 @command("check-runtime", "Tell whether this service and a release of the form runtime fit.", unread(SETTINGS))
@@ -158,7 +157,7 @@ def _check_service(release: str, url: str | None, key: str | None, options: Mapp
         finally:
             is_removed = _remove(proxy)
             if not is_json():
-                say_table([asdict(each) for each in results], _STEPS)
+                say_table([asdict(each) for each in results], ("sequence", "step", "result"))
             for each in () if is_json() else results:
                 if each.result != "ok":
                     say(safe(f"{each.sequence}, {each.step}: {each.result}: {one_line(each.detail)}"))
@@ -202,8 +201,7 @@ def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | No
     needed = runtime.needed(read_settings(**options).properties.of(_EVERY_FORM))
     problems, notes = list(runtime.problems()), list(runtime.notes(routes))
     forms = [{"form": str(each.form), **{part: getattr(each, part) or None for part in _PARTS}} for each in routes]
-    columns = [(part.upper(), partial(_shown_provider, runtime, part)) for part in _PARTS]
-    say_table(forms, [("FORM", "form"), *columns])
+    say_table(forms, ["form", *((part.upper(), partial(_shown_provider, runtime, part)) for part in _PARTS)])
     if is_json():
         for each in needed:
             say_json({"property": each.name, "needed": each.value, "found": each.found or None})

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +22,10 @@ from gunicorn.glogging import Logger
 
 from persistence import __version__, app, gunicorn_worker, processes
 from persistence.audit.audit_log import require_outside
-from persistence.cli.declarations import FAILED, command, exits, group
+from persistence.cli.declarations import FAILED, Opened, command, exits, group
 from persistence.cli.options import (
+    SETTINGS,
     allow_open_files,
-    common_options,
     form_and_version,
     form_names,
     load,
@@ -396,37 +396,39 @@ def _doubts(effective: Effective) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(refusals)), warnings
 
 
-@command("config property", None, has_json=False)
+def _within(**given: str | None) -> Effective:
+    """Read the settings of a command of the group, whose options count where the command has none."""
+    own = {option: value for option, value in given.items() if value is not None}
+    return read_settings(**{**click.get_current_context().obj, **own})
+
+
+_WITHIN = Opened("effective", SETTINGS.options, _within)
+
+
+@command("config property", None, _WITHIN)
 @exits("printed", f"no such property; or {_NO_SETTINGS}")
 @click.argument("name")
-@common_options
-@json_option
-@click.pass_obj
-def property_(outer: Mapping[str, object], /, name: str, **options: str | None) -> None:
+def property_(*, name: str, effective: Effective) -> None:
     """Say what a property is, which entry wins, and why.
 
     NAME is a full name without wildcards: svc.persistence.provider.hr.leave.data, svc.persistence.files.autosave.
 
     An application or form whose own name has a dot cannot be told apart in NAME; for it only entries with * count.
     """
-    properties = _effective(outer, options).properties
+    properties = effective.properties
     facts = _explanation_facts(properties.explain(name), properties)
     say_result(facts, "\n".join(_explained(facts)), click.echo)
 
 
-@command("config route", "Say which provider has a form's definitions or data.", has_json=False)
+@command("config route", "Say which provider has a form's definitions or data.", _WITHIN)
 @exits("printed", f"no provider has the form; or {_NO_SETTINGS}")
 @click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("kind", type=click.Choice([FORM, DATA]))
-@common_options
-@json_option
-@click.pass_obj
-def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str | None) -> None:
+def route(*, path: str, kind: str, effective: Effective) -> None:
     """Say which provider has the definitions (form) or the data of a form, and why.
 
     Then its place, whether it is active, the headers that tell it its own properties, and the place of the attachments.
     """
-    effective = _effective(outer, options)
     form, version = form_and_version(path)
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
@@ -500,11 +502,6 @@ def _attachments_place(provider: ProviderProperties) -> str:
         return f"in {provider.place}, at {endpoint}"
     base = locations.base_of(provider)
     return f"with another service, {provider.uri}" if base is None else f"below {base}"
-
-
-def _effective(outer: Mapping[str, Any], options: Mapping[str, str | None]) -> Effective:
-    given = {option: value for option, value in options.items() if value is not None}
-    return read_settings(**{**outer, **given})
 
 
 def _explained(facts: Facts) -> Iterator[str]:

@@ -31,8 +31,8 @@ _COMMAND = "persistence"
 
 Facts = dict[str, Any]
 """An object of ``--json``."""
-Columns = Iterable[tuple[str, str | Callable[[Facts], object]]]
-"""Headings, each with the name of a field, or a function of the object."""
+Columns = Iterable[str | tuple[str, str | Callable[[Facts], object]]]
+"""Names of fields, which are the headings, or headings, each with the name of a field, or a function of the object."""
 
 
 def _note(context: click.Context, option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
@@ -191,7 +191,7 @@ def say_table(
         for each in objects:
             say_json(each)
         return
-    named = list(columns)
+    named = [(each.upper().replace("_", " "), each) if isinstance(each, str) else each for each in columns]
     found = [[each.get(of) if isinstance(of, str) else of(each) for _, of in named] for each in objects]
     if found:
         cells = [["" if value is None else safe(str(value)) for value in row] for row in found]

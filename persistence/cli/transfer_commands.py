@@ -66,7 +66,7 @@ from persistence.providers.opened import (
 from persistence.providers.router import Router, loaded
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport
-from persistence.services.exporting import Export, Exporting
+from persistence.services.exporting import Export, Exporting, parse_search
 from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
@@ -99,6 +99,7 @@ _STDOUT = "-"
 )
 @click.option("--since", metavar="TIME", help="Only form data stored at this time or later.")
 @click.option("--until", metavar="TIME", help="Only form data stored before this time.")
+@click.option("--search", metavar="QUERY", help="Only documents that a search finds; in XML or JSON.")
 @click.option("--drafts", is_flag=True, help="Drafts, too.")
 @click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
 @click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
@@ -115,6 +116,7 @@ def export(  # noqa: PLR0913 - click passes each option
     history: str | None,
     since: str | None,
     until: str | None,
+    search: str | None,
     drafts: bool,
     decrypt: bool,
     as_csv: bool,
@@ -139,7 +141,7 @@ def export(  # noqa: PLR0913 - click passes each option
     with options.usage_errors():
         period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
-        query = ExportQuery(patterns, contents, revisions, *period, with_drafts=drafts, decrypts=decrypt)
+        query = ExportQuery(patterns, contents, revisions, *period, drafts, decrypt, search=parse_search(search))
     kinds = [kind for kind, is_asked in (("csv", as_csv), ("jsonl", as_jsonl), ("xlsx", as_xlsx)) if is_asked]
     if len(kinds) > 1 or (kinds and (content or history)):
         raise click.UsageError("--csv, --jsonl and --xlsx exclude each other, and --content and --history")

@@ -1,14 +1,18 @@
-"""``upgrade``, ``reindex``, ``reencrypt``, ``leases`` and ``events``: work on whole trees and databases."""
+"""Work on whole trees and databases: ``upgrade``, ``reindex``, ``reencrypt``, ``leases``, ``events`` and ``check``."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import Any
 
 import click
 
-from persistence.cli.declarations import REMAINS, command, exits, unless_dry
+from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, command, exits, unless_dry, worst
 from persistence.cli.options import (
     TREES,
     ChosenTree,
@@ -20,13 +24,15 @@ from persistence.cli.options import (
     encryption_remark,
     form_names,
     on_each,
+    say_failed,
+    seconds,
     usage_errors,
 )
 from persistence.cli.terminal import (
+    Columns,
     Facts,
     counted,
     is_json,
-    json_option,
     progress,
     safe,
     say,
@@ -36,20 +42,39 @@ from persistence.cli.terminal import (
     say_table,
     summarize,
 )
-from persistence.errors import DamagedError, NotFoundError, disk_errors
+from persistence.dialect import DIALECTS
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    disk_errors,
+    one_line,
+)
 from persistence.index.outbox import Outbox
 from persistence.index.protocol import RebuildAim, ReindexingState
+from persistence.index.sync.journal import OfflineJournal
+from persistence.keys import warnings_of
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
+from persistence.maintenance.records import LastCheck, record
+from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
+from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import Form
-from persistence.model.texts import from_epoch
+from persistence.model.texts import epoch_seconds, from_epoch, next_after
 from persistence.model.versions import DocumentLease
-from persistence.providers.opened import database_at, open_index
+from persistence.providers.locations import buckets_of, open_keys
+from persistence.providers.opened import bucket_bodies, database_at, integrity_of, managing, open_index, readable_bodies
 from persistence.services.changes import OFF, facts_of, targets_of
 from persistence.services.reencryption import Reencryption, ReencryptionJob
-from persistence.storage import root
+from persistence.storage import findings, owner, root
 from persistence.storage.document_leases import listed, moment
+from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
+from persistence.storage.root import missing
+from persistence.storage.storage import Readable
 
 
 @command("upgrade", "Bring trees and databases to this version's format.", TREES, audits=unless_dry)
@@ -199,14 +224,12 @@ def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
     TREES,
     audits=lambda params: params.get("document") is not None,
     subject="document",
-    has_json=False,
 )
 @exits(
     "listed, or broken",
     "could not: nobody has leased DOC, no data directory (or not in all of them), another user's",
     remains="a lease cannot be read, as its line says: persistence check --repair removes it",
 )
-@json_option
 @click.option("--break", "document", metavar="DOC", help="End the lease of this document.")
 def leases(*, document: str | None, choice: TreeChoice) -> int:
     """List the documents that somebody has leased with LOCK, in all trees.
@@ -232,8 +255,8 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
 
     status = on_each(choice.trees, read)
     found.sort(key=lambda each: (each["document"], each["tree"]))
-    columns = [("DOCUMENT", "document"), ("HOLDER", "user"), ("GROUP", "group"), ("SECONDS LEFT", "seconds")]
-    say_table(found, [*columns, *([("TREE", "tree")] if len(choice.trees) > 1 else [])])
+    columns: Columns = ("document", ("HOLDER", "user"), "group", ("SECONDS LEFT", "seconds"))
+    say_table(found, [*columns, *["tree"] * (len(choice.trees) > 1)])
     if not is_json():
         say(f"{counted(len(found), 'document')} leased")
     for cause in damaged:
@@ -260,12 +283,10 @@ def _break(tree: ChosenTree, prefix: str, *, document: str) -> int:
 
 
 _CHANGES = ("pause", "resume", "replay", "renew")
-_GIVEN_UP = (("NUMBER", "number"), ("TYPE", "type"), ("ABOUT", "about"), ("CAUSE", "cause"))
 
 
-@command("events", None, TREES, audits=lambda params: any(params.get(each) for each in _CHANGES), has_json=False)
+@command("events", None, TREES, audits=lambda params: any(params.get(each) for each in _CHANGES))
 @exits("listed, or changed", "could not: no such target, no events are recorded, no data directory, another user's")
-@json_option
 @click.option("--pause", metavar="NAME", help="Deliver nothing to this target for now.")
 @click.option("--resume", metavar="NAME", help="Go on, at once.")
 @click.option("--replay", metavar="NAME", help="Deliver again from the first event on that was given up.")
@@ -316,28 +337,19 @@ def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
         facts |= {"missed": found.missed, "given_up": len(each.given_up), "attempts": found.attempts, "due": due}
         state = "paused" if found.is_paused else "failed" if found.cause else "in order"
         targets.append({**facts, "state": state, "cause": found.cause.removeprefix("paused: ")})
-    say_table(targets, _TARGETS)
 
+    def shown_state(target: Facts) -> str:
+        cause, due = target["cause"], target["due"]
+        return f"{target['state']}{cause and f': {cause}'}{f'; again at {due}' if due else ''}"
 
-def _state(target: Facts) -> str:
-    cause, due = target["cause"], target["due"]
-    return f"{target['state']}{cause and f': {cause}'}{f'; again at {due}' if due else ''}"
-
-
-_TARGETS = (
-    ("TARGET", "target"),
-    ("DELIVERED", "delivered"),
-    ("WAITING", "waiting"),
-    ("GIVEN UP", "given_up"),
-    ("STATE", _state),
-)
+    say_table(targets, ("target", "delivered", "waiting", "given_up", ("STATE", shown_state)))
 
 
 def _act(outbox: Outbox, prefix: str, action: str, name: str, after: int | None) -> None:
     facts: Facts = {"target": name, "action": action}
     if action == "given_up":
         found = [each._asdict() for target in targets_of(outbox) if target.name == name for each in target.given_up]
-        say_table(found, _GIVEN_UP, nothing=f"no event was given up for {safe(name)}")
+        say_table(found, ("number", "type", "about", "cause"), nothing=f"no event was given up for {safe(name)}")
     elif action == "renew":
         feed = outbox.renew()
         say_result({"action": action, "feed": feed}, f"{prefix}the feed is {feed} now")
@@ -347,3 +359,301 @@ def _act(outbox: Outbox, prefix: str, action: str, name: str, after: int | None)
     else:
         outbox.pause(name, is_paused=action == "pause")
         say_result(facts, safe(f"{prefix}{name} is paused" if action == "pause" else f"{prefix}{name} goes on"))
+
+
+_STYLES = {findings.Severity.DAMAGE: "red", findings.Severity.LEFTOVER: "yellow"}
+
+
+@command(
+    "check",
+    None,
+    TREES,
+    audits=lambda params: unless_dry(params) and bool(params.get("repair") or params.get("adopt")),
+    is_quiet=True,
+)
+@exits(
+    "nothing found, or only notices",
+    "could not check",
+    repaired="something was found, and all of it is repaired",
+    remains="damage or leftovers remain, or a remedy failed",
+    edited="edits by hand that nobody has adopted, and nothing worse",
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--repair", is_flag=True, help="Repair what is safe; what is not goes to .quarantine in the tree.")
+@click.option("--adopt", is_flag=True, help="Take in files edited or added by hand, below PATH or with --all.")
+@click.option("--all", "is_all", is_flag=True, help="Adopt edits wherever they are.")
+@click.option("--as", "adopter", metavar="USER", help="The last modifier of the adopted files.")
+@click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
+@click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
+@click.option(
+    "--budget", type=seconds, metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
+)
+@click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
+def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
+    """Look for damage, and repair it.
+
+    All trees and directories of attachments of the settings are checked, or the parts named, also while the service
+    runs.
+
+    PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
+    --adopt takes in what counts as damage, such as another content of an attachment.
+    """
+    run = _Check(choice, **options)
+    run.require_scope()
+    if is_status:
+        return on_each(choice.trees, _say_coverage)
+    if not (run.paths or choice.is_named):
+        run.say_warnings()
+    status = on_each(choice.trees, run.check_tree)
+    if not run.paths:
+        status = worst((status, run.check_keys()))
+    if not choice.is_named:
+        status = worst((status, *run.check_attachments(), *run.check_objects()))
+    if (not_found := set(run.paths) - run.found_paths) and status != FAILED:
+        raise click.UsageError(f"{', '.join(sorted(not_found))}: in no data directory or database")
+    if not (run.paths or run.dry_run or run.budget or choice.is_named) and status != FAILED:
+        record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=run.deep))
+    if is_json():
+        totals = run.totals
+        found = {severity.value: totals.found[severity] for severity in findings.Severity}
+        found |= {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
+        say_json({"folders": totals.folders, **found, "seconds": run.seconds})
+    return status
+
+
+@dataclass(slots=True)
+class _Check:
+    """One run over trees and directories of attachments, by its options; ``budget`` is in seconds.
+
+    ``totals`` counts the findings of all.
+    """
+
+    choice: TreeChoice
+    paths: tuple[str, ...]
+    repair: bool
+    adopt: bool
+    is_all: bool
+    adopter: str | None
+    dry_run: bool
+    deep: bool
+    budget: float | None
+    totals: findings.FindingTotals = field(default_factory=findings.FindingTotals)
+    seconds: float = 0.0
+    found_paths: set[str] = field(default_factory=set)
+    usable: dict[str, FolderTree] = field(default_factory=dict)
+    usable_databases: list[str] = field(default_factory=list)
+
+    def require_scope(self) -> None:
+        has_scope = bool(self.paths) != self.is_all
+        if (self.adopt and not has_scope) or (self.is_all and not self.adopt):
+            raise click.UsageError("--adopt needs a PATH to adopt, or --all without a PATH")
+        if self.adopter is not None and not self.adopt:
+            raise click.UsageError("--as goes with --adopt")
+        if self.budget is not None and (not self.deep or self.paths):
+            raise click.UsageError("--budget goes with --deep, without a PATH")
+
+    @property
+    def remedies(self) -> frozenset[findings.Remedy]:
+        return frozenset([findings.Remedy.REPAIR] * self.repair + [findings.Remedy.ADOPT] * self.adopt)
+
+    def say_warnings(self) -> None:
+        settings = self.choice.settings
+        try:
+            warnings = warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)
+        except PersistenceError as error:  # the service cannot read them either
+            warnings = [str(error)]
+        for warning in warnings:
+            say_error(f"persistence: {warning}")
+
+    def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
+        if chosen.is_database:
+            return self._check_database(chosen, prefix)
+        settings, root = chosen.settings, chosen.root
+        with ExitStack() as stack:
+            journal = stack.enter_context(OfflineJournal(root))
+            tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=journal)
+            if not os.path.isdir(tree.root):
+                raise missing(tree.root)
+            parts = self._parts(tree.parts, is_only=not prefix)
+            index = stack.enter_context(open_index(settings, chosen.properties, root))
+            integrity = integrity_of(settings)
+            options = CheckOptions(
+                DIALECTS[settings.dialect],
+                integrity,
+                readable_bodies(settings, chosen.properties, integrity),
+                chosen.reader,
+                adopter=self.adopter,
+                deep=self.deep,
+            )
+            treatment = findings.Treatment(self.remedies, self.dry_run)
+            found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
+            status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
+            if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
+                self.usable[tree.root] = tree
+            if self.remedies:
+                journal.leave()
+                with suppress(OSError, PersistenceError):  # else the next search reads the journal
+                    index.recover()
+            return status
+
+    def _check_database(self, chosen: ChosenTree, prefix: str) -> int:
+        if self.adopt or self.budget is not None:
+            raise NotSupportedError("--adopt and --budget are for data directories")
+        with chosen.managing() as place:
+            database, catalog_of = place.provider.database, place.provider.index_catalog
+            if database is None or catalog_of is None:
+                raise NotSupportedError(f"{chosen.place} is with another service")
+            bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
+            run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), self.deep)
+            found = run.findings(self._parts(run.part, is_only=not prefix))
+            self.usable_databases.append(chosen.place)
+            return self._say_reports(prefix, findings.Treatment(self.remedies, self.dry_run), found, run.count)
+
+    def _found(
+        self, tree: FolderTree, run: TreeCheck, parts: Parts
+    ) -> Iterator[findings.Finding | findings.Report | None]:
+        if self.budget is not None:
+            owner.require(tree.root)  # the slices are recorded in the tree
+            budget = self.budget / len(self.choice.trees)
+            yield from within(budget, Slices(tree.root), partial(run.findings, parts))
+            return
+        began = next_after(None)
+        yield from run.findings(parts)
+        if self.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
+            with suppress(OSError):
+                Slices(tree.root).record(ALL_SLICES, began)
+
+    def check_keys(self) -> int:
+        settings = self.choice.settings
+        remark = encryption_remark(settings, self.choice.properties)
+        if remark is None:
+            return 0
+        if self.choice.is_named:  # the settings of the tree may be others, with another file of keys
+            say_error(f"persistence: {remark}")
+            return 0
+        found = [findings.FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
+        return self._say_reports("keys: ", findings.Treatment(), found)
+
+    def check_attachments(self) -> Iterator[int]:
+        for name, base in self.choice.bases.items():
+            try:
+                owner.require_closed(base)
+                records_of = partial(self.choice.records_of, place=base)
+                run = AttachmentsCheck(base, records_of, self.usable, self.choice.settings.lock_timeout)
+                if parts := self._parts(run.tree.parts):
+                    count = partial(_count, run.tree, parts)
+                    found = run.findings(parts)
+                    yield self._say_reports(f"{name}: ", self._elsewhere(), found, count, run.tree.inside)
+            except PersistenceError as error:
+                say_failed(name, error)
+                yield FAILED
+
+    def check_objects(self) -> Iterator[int]:
+        choice, parts = self.choice, [tuple(path.strip("/").split("/")) for path in self.paths] or [()]
+        bodies_at = bucket_bodies(choice.settings, choice.properties.keeps_history)
+        for place in buckets_of(choice.properties):
+            try:
+                with ExitStack() as opened:
+                    records: dict[str, Readable] = {root: StoreReader(root) for root in self.usable}
+                    for address in self.usable_databases:
+                        found = opened.enter_context(managing(choice.settings, choice.properties, address))
+                        records[address] = found.storage
+                    run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
+                    yield self._say_reports(f"{place}: ", self._elsewhere(), run.findings(parts), are_folders=False)
+            except PersistenceError as error:
+                say_failed(str(place), error)
+                yield FAILED
+
+    def _elsewhere(self) -> findings.Treatment:
+        """Return the treatment of bodies outside trees and databases, whose repair is not foretold."""
+        return findings.Treatment(frozenset() if self.dry_run else self.remedies)
+
+    def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
+        parts: list[tuple[str, ...]] = [] if self.paths else [()]
+        for path in self.paths:
+            with usage_errors() if is_only else suppress(BadRequestError):
+                parts.append(part(path))
+                self.found_paths.add(path)
+        return parts
+
+    def _say_reports(  # noqa: PLR0913 - how they are shown
+        self,
+        prefix: str,
+        treatment: findings.Treatment,
+        found: Iterable[findings.Finding | findings.Report | None],
+        count: Callable[[], int] = lambda: 0,
+        inside: Callable[[str], str] = str,
+        *,
+        are_folders: bool = True,
+    ) -> int:
+        """Say what is found in a place: with a prefix before each line, and a bar of ``count`` steps."""
+        totals, place = treatment.totals, {"tree": prefix.removesuffix(": ")} if prefix else {}
+        with progress(f"{prefix}checking", count) as bar:
+            for report in treatment.reports(found, are_folders=are_folders):
+                if report is None:
+                    bar.step()
+                else:
+                    path = one_line(os.fsencode(inside(report.finding.path)).decode("utf-8", "replace"))
+                    style = _STYLES.get(report.finding.kind.severity, "")
+                    bar.say_either({**place, **_facts(path, report)}, f"{prefix}{_line(path, report)}", style)
+        seconds = bar.seconds
+        if not is_json():
+            speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
+            harmless = counted(totals.found[findings.Severity.LEFTOVER], "leftover")
+            summarize(
+                f"{prefix}{totals.folders} documents, drafts and form versions ({speed}): "
+                f"{totals.found[findings.Severity.DAMAGE]} damaged, {harmless}, "
+                f"{counted(totals.found[findings.Severity.NOTICE], 'notice')}; "
+                f"{totals.mended} repaired, {totals.remaining} remaining"
+            )
+        self.totals.include(totals)
+        self.seconds += seconds
+        return REMAINS if totals.remaining else EDITED if totals.edits else REPAIRED if totals.mended else 0
+
+
+def _say_coverage(tree: ChosenTree, prefix: str) -> int:
+    root = StoreReader(tree.root).root
+    with disk_errors(f"data directory {tree.root}"):
+        coverage = Slices(root).coverage()
+    text = "no part of the tree was ever looked at deeply (check --deep)"
+    if coverage.oldest is not None:
+        days = (time.time() - epoch_seconds(coverage.oldest)) / (24 * 3600)
+        rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
+        text = f"the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}"
+    say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}", click.echo)
+    return 0
+
+
+def _count(tree: FolderTree, parts: Parts) -> int:
+    return sum(map(tree.count, parts))
+
+
+def _line(path: str, report: findings.Report) -> str:
+    finding, kind = report.finding, report.finding.kind
+    if report.outcome is findings.Outcome.MENDED:
+        remedy = findings.Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
+        end = f"{remedy.value} {kind.deed}: done"
+        if report.said != kind.deed:
+            end = f"{remedy.value}: {one_line(report.said)}"
+    elif report.outcome is findings.Outcome.FOUND and report.said:
+        end = "\n    ".join(map(one_line, (report.said, *report.difference)))
+    elif report.outcome is findings.Outcome.FAILED:
+        end = f"{kind.remedy.value} failed: {one_line(report.said)}"
+    else:
+        end = finding.deed if finding.remedy is findings.Remedy.NONE else f"{finding.remedy.value} {finding.deed}"
+    return f"{kind.severity.value}: {path}: {kind.label}: {one_line(finding.what)}; {end}"
+
+
+def _facts(path: str, report: findings.Report) -> dict[str, object]:
+    finding, kind = report.finding, report.finding.kind
+    return {
+        "path": path,
+        "kind": kind.label,
+        "severity": kind.severity.value,
+        "what": one_line(finding.what),
+        "remedy": finding.remedy.value,
+        "does": finding.deed,
+        "outcome": report.outcome.value,
+        "said": one_line(report.said),
+        "difference": "\n".join(report.difference),
+    }

@@ -56,14 +56,15 @@ class ServiceCaller:
     def send(  # noqa: PLR0913 - the parts of a request
         self,
         method: str,
-        path: str,
+        path: str | Sequence[str],
         fields: HeaderPairs | None = None,
         query: Sequence[tuple[str, str]] = (),
         content: Content | None = None,
         *,
         is_safe: bool = False,
     ) -> ServiceAnswer:
-        """Send a request, by default with ``fields()``, and return the answer."""
+        """Send a request, by default with ``fields()``, to a path, or to that of these names; return the answer."""
+        path = path if isinstance(path, str) else self.path(*path)
         body = None if content is None else OutgoingContent(content)
         sent = self.fields() if fields is None else fields
         return self.connection.read(Call(method, path, sent, query, body, is_safe=is_safe))
@@ -224,11 +225,8 @@ class DocumentsClient:
     ) -> SavedDocument:
         """Save a new document. Without an id it gets one.
 
-        ``stage`` is the workflow stage, and ``valid`` whether the data is valid.
-
-        Raises:
-            PreconditionError: there is a document of this id.
-            ConflictError: the form has only one document, and it exists.
+        ``stage`` is the workflow stage, and ``valid`` whether the data is valid. Raises ``PreconditionError`` if there
+        is a document of this id, and ``ConflictError`` if the form has only one document, and it exists.
         """
         address = self.address(document or str(uuid4()))
         only_new = ("If-None-Match", "*")
@@ -239,9 +237,8 @@ class DocumentsClient:
     ) -> SavedDocument:
         """Save a document, as ``create`` does. One that is named by its id is overwritten, or created.
 
-        Raises:
-            PreconditionError: somebody else has saved since, and ``etag`` and ``saved`` say what and when; or has
-                deleted it, and they are ``None``.
+        Raises ``PreconditionError`` if somebody else has saved since, and ``etag`` and ``saved`` say what and when; or
+        has deleted it, and they are ``None``.
         """
         condition = self._condition(document)
         headers = (*condition, *self._headers(self._version_of(document), stage))

@@ -22,7 +22,7 @@ from persistence.client.client_documents import (
     ServiceHealth,
     older,
 )
-from persistence.client.service_connection import ServiceAnswer, ServiceConnection, authorization, proper
+from persistence.client.service_connection import ServiceAnswer, ServiceConnection, authorization
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConflictError, PersistenceError
@@ -101,24 +101,21 @@ class SearchResults:
         with_sorted = replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
         body = write_search_request(self._scope, with_sorted, all_indexed=query.paths is None)
         answer = ask(self._caller, "search", self._form, body, self._version)
-        return proper(read_search_answer, answer), self._caller.own(answer).text("Notice")
+        return answer.values(read_search_answer), self._caller.own(answer).text("Notice")
 
 
 def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
     """Return the answer to a query, which is a POST and changes nothing."""
-    path = caller.path(api, form.app, form.name)
-    return caller.send("POST", path, (XML, *caller.fields(version)), content=body, is_safe=True)
+    fields = (XML, *caller.fields(version))
+    return caller.send("POST", (api, form.app, form.name), fields, content=body, is_safe=True)
 
 
 class HeldLease:
     """The lease of a document by the user of a client: taken when it is made, and given back at the end of a ``with``.
 
-    ``seconds`` is how long it lasts, unless it is renewed.
-
-    Raises:
-        BadRequestError: the client has no user.
-        LockedError: somebody else holds it: ``user`` and ``seconds`` say who, and for how long.
-        ForbiddenError: leases are switched off; or they are enforced, and the user may not save the document.
+    ``seconds`` is how long it lasts, unless it is renewed. Raises ``LockedError`` if somebody else holds it: ``user``
+    and ``seconds`` say who, and for how long. Raises ``ForbiddenError`` if leases are switched off; or if they are
+    enforced, and the user may not save the document.
     """
 
     def __init__(self, caller: ServiceCaller, path: str, seconds: int) -> None:
@@ -175,10 +172,8 @@ class FormClient(DocumentsClient):
         """Publish a definition, and return its version.
 
         ``version`` is a number, ``next`` for a new version, or ``None`` for the latest one, which is replaced; the
-        first is 1. ``attachments``, by their file names, are stored before the definition.
-
-        Raises:
-            BadRequestError: it is not well-formed, or something in it cannot be published.
+        first is 1. ``attachments``, by their file names, are stored before the definition. Raises ``BadRequestError``
+        if it is not well-formed, or something in it cannot be published.
         """
         xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
         own = self._caller.fields(version)
@@ -225,7 +220,7 @@ class FormClient(DocumentsClient):
     def distinct_values(self, *by: Field | str, all_versions: bool = False) -> Mapping[Field | str, tuple[str, ...]]:
         """Return the distinct values of indexed controls, named by their paths, and of fields."""
         body, version = write_distinct_request(*by), self._searched(all_versions)
-        return proper(read_values, ask(self._caller, "distinct-values", self.form, body, version))
+        return ask(self._caller, "distinct-values", self.form, body, version).values(read_values)
 
     def _searched(self, all_versions: bool) -> int | str | None:  # noqa: FBT001 - as the methods have it
         return Searched.ALL.value if all_versions else self.version
@@ -235,10 +230,10 @@ class FormClient(DocumentsClient):
     def history(self, document: DocumentName, attachment: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the revisions of a document or of one of its attachments, newest first; deletions are among them."""
         names = (self.address(document).document, *(() if attachment is None else (attachment,)))
-        path, last = self._caller.path("history", self.form.app, self.form.name, *names), None
+        path, last = ("history", *self._names, *names), None
         for number in range(1, 1 << 31):
             query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
-            page = proper(read_history, self._caller.send("GET", path, query=query, is_safe=True))
+            page = self._caller.send("GET", path, query=query, is_safe=True).values(read_history)
             for attributes in page.revisions:
                 restored = attributes.get("restored-time")
                 entry = HistoryEntry(
@@ -263,18 +258,15 @@ class FormClient(DocumentsClient):
     ) -> SavedDocument:
         """Make an older revision the current one again, with its attachments; also of a document that was deleted.
 
-        ``revision`` is its ``modified`` in the history, ``as_of`` a time when it was current.
-
-        Raises:
-            BadRequestError: neither is given, or both.
-            BusyError: somebody else writes meanwhile.
+        ``revision`` is its ``modified`` in the history, ``as_of`` a time when it was current: one of them is given.
+        Raises ``BusyError`` if somebody else writes meanwhile.
         """
         query = older(revision, as_of)
         if len(query) != 1:
             raise BadRequestError("revert needs either revision or as_of")
         address = self.address(document)
         condition = self._condition(document)
-        path = self._caller.path("history", self.form.app, self.form.name, address.document, "restore")
+        path = ("history", *self._names, address.document, "restore")
         fields = (*condition, *self._caller.fields())
         answer = self._caller.send("POST", path, fields, query, is_safe=bool(condition))
         return self._stored(address, answer)
@@ -284,11 +276,8 @@ class FormClient(DocumentsClient):
     ) -> list[ReportedDifference]:
         """Return the differences between two revisions, which ``modified`` in the history names, in a form's words.
 
-        ``language`` is that of the labels, the first of the form if there is none.
-
-        Raises:
-            NotFoundError: the revision does not exist.
-            BadRequestError: a revision is of another version of the form.
+        ``language`` is that of the labels, the first of the form if there is none. Raises ``BadRequestError`` if a
+        revision is of another version of the form.
         """
         address = self.address(document)
         version = self._version_of(document)
@@ -299,20 +288,18 @@ class FormClient(DocumentsClient):
             version = self._caller.version(answer)
         query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
         query += [] if language is None else [("lang", language)]
-        path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")
-        return proper(read_differences, self._caller.send("GET", path, query=query, is_safe=True))
+        path = ("history", *self._names, address.document, "diff")
+        return self._caller.send("GET", path, query=query, is_safe=True).values(read_differences)
 
     # Removing.
 
     def delete_all(self, *, version: int | None = None) -> DeletedData:
         """Delete all data of a form, or of a ``version``; each document can be brought back by ``revert``.
 
-        It is never repeated: what was saved after the first request would be deleted, too.
-
-        Raises:
-            ForbiddenError: there are documents, and the user may delete none of them.
+        It is never repeated: what was saved after the first request would be deleted, too. Raises ``ForbiddenError`` if
+        there are documents, and the user may delete none of them.
         """
-        path = f"{self._caller.path('crud', self.form.app, self.form.name, 'data')}/"
+        path = f"{self._caller.path('crud', *self._names, 'data')}/"
         answer = self._caller.send("DELETE", path, self._caller.fields(version))
         own = self._caller.own(answer)
         return DeletedData(own.number("Deleted") or 0, own.number("Refused") or 0)
@@ -320,8 +307,7 @@ class FormClient(DocumentsClient):
     def purge_revision(self, document: DocumentName, revision: Instant) -> None:
         """Remove an older revision of a document without a trace. Only for administrators, as ``purge`` of the client.
 
-        Raises:
-            ConflictError: it is the current one.
+        Raises ``ConflictError`` if it is the current one.
         """
         self._purge(self.address(document), (("last-modified-time", revision),))
 
@@ -343,20 +329,16 @@ class FormClient(DocumentsClient):
     ) -> list[str]:
         """Give a document, or all documents ``owned_by`` a user, another owner or stage; return the ids of the changed.
 
-        An empty owner or stage is none. Only for administrators.
-
-        Raises:
-            NotFoundError: the document is not there.
-            ConflictError: some were not changed; the text has the first cause.
+        An empty owner or stage is none. Only for administrators. Raises ``ConflictError`` if some were not changed; its
+        text has the first cause.
         """
         names = () if document is None else (self.address(document).document,)
-        path = self._caller.path("change", self.form.app, self.form.name, *names)
         given = {"owned-by": owned_by, "owner": owner or None, "group": group, "stage": stage}
         query = [(name, value) for name, value in given.items() if value is not None]
         query += [("no-owner", "true")] if owner == "" else []
         changed, has_more = list[str](), True
         while has_more:
-            answer = msgspec.json.decode(self._caller.send("POST", path, query=query).body)
+            answer = msgspec.json.decode(self._caller.send("POST", ("change", *self._names, *names), query=query).body)
             changed += [each["document"] for each in answer["changed"]]
             if answer["failed"]:
                 raise ConflictError(f"{len(changed)} documents are changed: {answer['failed'][0]['cause']}")
@@ -372,29 +354,24 @@ class FormClient(DocumentsClient):
     def reencrypt(self, version: int | None = None) -> None:
         """Begin to encrypt all data again, or that of a version. ``PersistenceClient.reencryptions`` has the progress.
 
-        Raises:
-            NotSupportedError: there is no encryption key.
+        Raises ``NotSupportedError`` if there is no encryption key.
         """
         self._begin("reencrypt", version)
 
     def _begin(self, api: str, version: int | None) -> None:
-        path = self._caller.path(api, self.form.app, self.form.name)
-        self._caller.send("POST", path, self._caller.fields(version))
+        self._caller.send("POST", (api, *self._names), self._caller.fields(version))
 
     def issue_token(self, document: DocumentName, operations: Iterable[str], expires: str) -> str:
         """Return an access token for a document, which ``PersistenceClient.with_token`` takes.
 
-        ``operations`` are ``read``, ``update`` and ``delete``; ``expires`` is a time span such as ``7d``.
-
-        Raises:
-            ForbiddenError: the setting ``token_issuers`` does not name the key of the caller, or the form has no
-                permission for tokens.
+        ``operations`` are ``read``, ``update`` and ``delete``; ``expires`` is a time span such as ``7d``. Raises
+        ``ForbiddenError`` if the setting ``token_issuers`` does not name the key of the caller, or the form has no
+        permission for tokens.
         """
         name = self.address(document).document
         query = (("operations", ",".join(operations)), ("expires", expires))
-        path = self._caller.path("token", self.form.app, self.form.name, name)
         fields = self._caller.fields(self._version_of(document))
-        return self._caller.send("POST", path, fields, query).body.decode().strip()
+        return self._caller.send("POST", ("token", *self._names, name), fields, query).body.decode().strip()
 
     def lease(self, document: DocumentName, seconds: int = 600) -> HeldLease:
         """Lease a document for the user of this client, as a rule in a ``with`` block.
@@ -403,8 +380,12 @@ class FormClient(DocumentsClient):
         """
         return HeldLease(self._caller, self._path(self.address(document)), seconds)
 
-    def _part(self, name: str) -> str:
-        return self._caller.path("crud", self.form.app, self.form.name, "form", name)
+    def _part(self, name: str) -> tuple[str, ...]:
+        return ("crud", *self._names, "form", name)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self.form.app, self.form.name
 
 
 # A service: its forms, its health, and what administrators may do.
@@ -425,11 +406,8 @@ class PersistenceClient(Closable):
 
     Every error is a ``PersistenceError``: ``NotFoundError``, ``ForbiddenError``, ``PreconditionError`` and so on, whose
     text is the line of the service. ``UnauthorizedError`` means the key, ``RemoteError`` that the service cannot be
-    reached or has failed.
-
-    Raises:
-        BadRequestError: ``url`` is not a valid address, or ``key`` is not a valid key.
-        KeyError: ``dialect`` is unknown.
+    reached or has failed. An address or a key that is not valid is a ``BadRequestError``, an unknown dialect a
+    ``KeyError``.
     """
 
     def __init__(
@@ -476,10 +454,10 @@ class PersistenceClient(Closable):
 
         It is the highest version of each form, or ``all_versions``. ``all_forms`` lists those that are hidden, too.
         """
-        path = self._caller.path("form", *filter(None, (app, name if app else None)))
+        path = ("form", *filter(None, (app, name if app else None)))
         query = [("all-versions", str(all_versions).lower()), ("all-forms", str(all_forms).lower())]
         query += [] if modified_since is None else [("modified-since", modified_since)]
-        return proper(messages.read_forms, self._caller.send("GET", path, query=query, is_safe=True))
+        return self._caller.send("GET", path, query=query, is_safe=True).values(messages.read_forms)
 
     def search(
         self, query: Query | str = "", app: str | None = None, *, drafts: Drafts = Drafts.EXCLUDE
@@ -491,9 +469,8 @@ class PersistenceClient(Closable):
         """
         asked = Query(query, size=100) if isinstance(query, str) else query
         body = write_search_request(Scope(drafts=DraftFilter(drafts)), replace(asked, paths=()))
-        path = self._caller.path("search", *filter(None, (app,)))
-        answer = self._caller.send("POST", path, (XML,), content=body, is_safe=True)
-        return proper(read_search_answer, answer)
+        path = ("search", *filter(None, (app,)))
+        return self._caller.send("POST", path, (XML,), content=body, is_safe=True).values(read_search_answer)
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
@@ -512,37 +489,32 @@ class PersistenceClient(Closable):
         """Rebuild the indexes of all forms, and return when that is done. Searches are answered meanwhile.
 
         It is sent once. After ``CallPolicy.silence`` seconds ``RemoteTimeoutError`` is raised, and the rebuild goes on.
-
-        Raises:
-            BusyError: a rebuild runs.
+        Raises ``BusyError`` if one runs already.
         """
-        self._caller.send("POST", self._caller.path("reindex"))
+        self._caller.send("POST", ("reindex",))
 
     def reindexing(self) -> messages.ReportedReindexing:
         """Return the progress of a rebuild of indexes."""
-        answer = self._caller.send("GET", self._caller.path("reindex", "status"), is_safe=True)
-        return proper(messages.read_reindexing, answer)
+        return self._caller.send("GET", ("reindex", "status"), is_safe=True).values(messages.read_reindexing)
 
     def reencryptions(self) -> list[messages.ReportedReencryption]:
         """Return the progress of each form that is or was encrypted again (``FormClient.reencrypt``)."""
-        return proper(
-            messages.read_reencryptions, self._caller.send("GET", self._caller.path("reencrypt"), is_safe=True)
-        )
+        return self._caller.send("GET", ("reencrypt",), is_safe=True).values(messages.read_reencryptions)
 
-    # For administrators: callers with an API key that the setting ``administrators`` names.
+    # For administrators: callers with an API key that the setting ``administrators`` names, others get ForbiddenError.
 
     def export(self, query: ExportQuery | str = _EVERYTHING) -> Answer:
         """Open a ZIP archive of forms and data, to be read in pieces in a ``with`` block.
 
         A text names forms as ``APP/FORM/VERSION``, whose empty parts stand for everything. If the archive
-        breaks off, reading it raises ``RemoteError``.
-
-        Raises:
-            ForbiddenError: the caller is not an administrator.
-            NotFoundError: a form that is named in full does not exist.
+        breaks off, reading it raises ``RemoteError``. A form that is named in full, and does not exist, raises
+        ``NotFoundError``.
         """
         asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
-        call = Call("GET", self._caller.path("export"), query=export_parameters(asked), is_safe=True)
+        parameters = export_parameters(asked)
+        if asked.search is not None:
+            parameters.append(("search", write_search_request(Scope(), asked.search).decode()))
+        call = Call("GET", self._caller.path("export"), query=parameters, is_safe=True)
         return self._caller.connection.open(call)
 
     def import_archive(
@@ -555,16 +527,12 @@ class PersistenceClient(Closable):
     ) -> messages.ReportedImport:
         """Import a ZIP archive or JSON lines, sent in pieces, and return the report.
 
-        ``on_conflict`` says what to do with a document that differs here.
-
-        Raises:
-            ForbiddenError: the caller is not an administrator.
-            BusyError: another import runs.
+        ``on_conflict`` says what to do with a document that differs here. Raises ``BusyError`` while another import
+        runs.
         """
         query = (("dry-run", str(dry_run).lower()), ("on-conflict", on_conflict))
         fields = (("Content-Type", _KINDS[kind]),)
-        answer = self._caller.send("POST", self._caller.path("import"), fields, query, archive)
-        return proper(messages.read_import_report, answer)
+        return self._caller.send("POST", ("import",), fields, query, archive).values(messages.read_import_report)
 
     def purge(
         self,
@@ -577,15 +545,12 @@ class PersistenceClient(Closable):
         """Remove old data without a trace, or only report what would go, and return the report.
 
         ``older_than`` is a time span such as ``30d`` or ``2y``, or an instant. ``place`` narrows it down to an
-        application, a form (application and form), or a document (both, and its id).
-
-        Raises:
-            ForbiddenError: the caller is not an administrator.
-            BusyError: another purge runs.
+        application, a form (application and form), or a document (both, and its id). Raises ``BusyError`` while another
+        purge runs.
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", str(dry_run).lower()))
-        answer = self._caller.send("POST", self._caller.path("purge", *place), (), query, is_safe=dry_run)
-        return proper(messages.read_purge_report, answer)
+        answer = self._caller.send("POST", ("purge", *place), (), query, is_safe=dry_run)
+        return answer.values(messages.read_purge_report)
 
     def _calling(self, caller: ServiceCaller) -> PersistenceClient:
         other = copy(self)

@@ -132,21 +132,24 @@ class MetadataReader(Streaming):
         ):
             raise past_limits(name, attributes, depth, MOST_ELEMENTS)
         words = "\n".join((name, attributes.get("class", ""), *attributes))
-        if not self.has_marks:
-            self.has_marks = _MARK.search(words) is not None
-        if _PART in words and (name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split()):
-            self._encrypts = True
-        if self._matched >= depth:  # the last element of the path has ended
-            self._matched = depth - 1
+        self.has_marks = self.has_marks or _MARK.search(words) is not None
+        if _PART in words:
+            self._encrypts |= name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split()
+        self._matched = min(self._matched, depth - 1)  # of the path, only elements around this one count
         if self._instance >= depth:
             self._instance = 0
-        if self._item is not None or (self._matched == depth - 1 and name in _LEADING):
-            self._follow(name, attributes)
+        if self._item == _PERMISSIONS:
+            self._keep_tag(name, attributes)
+        elif self._item is None and self._matched == depth - 1 and name in _LEADING:
+            if depth > len(_PATH):
+                self._begin_item(name, attributes)
+            elif _PATH[self._matched] in {(name, None), (name, attributes.get("id"))}:
+                self._matched = depth
         if self._is_checked and not self._instance:
-            if _PART in words or _FR in words:
+            own = [each.removeprefix(_FR)[:_LONGER] for each in words.split("\n") if each.startswith(_FR)]
+            if _PART in words or any(map(_is_misspelt, own)):
                 _check_names(name, attributes)
-            if name == _INSTANCE:
-                self._instance = depth
+            self._instance = depth if name == _INSTANCE else 0
 
     def end(self, name: str) -> None:
         self._ended.append(name)
@@ -170,21 +173,15 @@ class MetadataReader(Streaming):
         if self._is_checked and _PERMISSIONS in self._values:
             check_permissions(self._values[_PERMISSIONS])
 
-    def _follow(self, name: str, attributes: dict[str, str]) -> None:
-        if self._item == _PERMISSIONS:
+    def _begin_item(self, name: str, attributes: dict[str, str]) -> None:
+        if name not in _WANTED:
+            return
+        self._item, self._pieces = name, []
+        self._language = attributes.get(f"{_XML}lang", "")
+        self._count(len(self._language) + _A_TITLE)
+        self.parser.CharacterDataHandler, self.parser.EndElementHandler = self._text, self.end
+        if name == _PERMISSIONS:
             self._keep_tag(name, attributes)
-        elif self._matched == self.depth - 1 == len(_PATH):
-            if name in _WANTED:
-                self._item, self._pieces = name, []
-                self._language = attributes.get(f"{_XML}lang", "")
-                self._count(len(self._language) + _A_TITLE)
-                self.parser.CharacterDataHandler, self.parser.EndElementHandler = self._text, self.end
-                if name == _PERMISSIONS:
-                    self._keep_tag(name, attributes)
-        elif self._item is None:
-            wanted, identity = _PATH[self._matched]
-            if name == wanted and identity in (None, attributes.get("id")):
-                self._matched = self.depth
 
     def _text(self, text: str) -> None:
         self._keep(escape(text) if self._item == _PERMISSIONS else text)

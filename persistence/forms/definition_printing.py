@@ -67,10 +67,8 @@ def _has_text(element: Element) -> bool:
 
 
 def read_elements(stored: bytes) -> dict[Names, dict[str, str]]:
-    """Return the kind, and the rules of the bind, of each section, grid and control of a stored definition by path.
-
-    A rule is an attribute of the bind, or an element in it, by its local name.
-    """
+    """Return the kind, and the rules of the bind, of each section, grid and control of a stored definition by path."""
+    # A rule is an attribute of the bind, or an element in it, by its local name.
     return on_definition(stored, _elements) or {}
 
 

@@ -29,10 +29,8 @@ T = TypeVar("T")
 
 
 def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False, is_checked: bool = False) -> T:
-    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
-
-    A document that ``is_checked`` has passed a parser with the limits of ``Streaming``.
-    """
+    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive."""
+    # A document that ``is_checked`` has passed a parser with the limits of ``Streaming``.
     # It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
     if len(data) > LARGEST_TREE:
         raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")

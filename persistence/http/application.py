@@ -148,10 +148,8 @@ def caller(
 
 
 def presented(authorization: str | None) -> str | None:
-    """Return the key in an ``Authorization`` header (RFC 6750 2.1; RFC 7617, as the password beside any user name).
-
-    ``None`` where there is no header, or one of another scheme. One that cannot be decoded holds a wrong key.
-    """
+    """Return the key in an ``Authorization`` header (RFC 6750 2.1; RFC 7617, as the password beside any user name)."""
+    # ``None`` where there is no header, or one of another scheme. One that cannot be decoded holds a wrong key.
     if authorization is None or authorization.partition(" ")[0].lower() not in SCHEMES:
         return None
     # Base64 is ASCII, and werkzeug does not catch other characters.
@@ -170,10 +168,8 @@ class AllowedSites:
         self._origins = frozenset(origin.lower() for origin in origins)
 
     def check(self, environ: WSGIEnvironment, *, has_key: bool) -> None:
-        """Check the name under which a caller without a key has reached the service, which a browser always sends.
-
-        And check whose page has made a browser send a request that may change something.
-        """
+        """Check the name under which a caller without a key has reached the service, which a browser always sends."""
+        # And check whose page has made a browser send a request that may change something.
         host = environ.get("HTTP_HOST")
         if not (has_key or not host or host in self._hosts or (len(host) <= HOST_LENGTH and self._is_own(host))):
             raise MisdirectedError(f"the setting hosts, which has names without port, does not have this one: {host!r}")
@@ -197,14 +193,12 @@ class AllowedSites:
 
 @dataclass(slots=True)
 class CallersOnly:
-    """WSGI middleware that passes on the requests of those who may call, and records the caller for the log.
+    """WSGI middleware that passes on the requests of those who may call, and records the caller for the log."""
 
-    A caller who has shown a key may reach the service under any name: no page of a third party has the key. The pages
-    for administrators, if it ``has_pages``, decide by their sessions who may see them. Where there is an
-    ``admin_bind``, they are there alone: what is stored has another origin for a browser. ``readers_of_metrics`` need
-    no key for ``/metrics``. ``used`` is called with the name of each key that opened something.
-    """
-
+    # A caller who has shown a key may reach the service under any name: no page of a third party has the key. The pages
+    # for administrators, if it ``has_pages``, decide by their sessions who may see them. Where there is an
+    # ``admin_bind``, they are there alone: what is stored has another origin for a browser. ``readers_of_metrics`` need
+    # no key for ``/metrics``. ``used`` is called with the name of each key that opened something.
     app: WSGIApplication
     policy: Policy
     keys: Keys
@@ -287,11 +281,9 @@ class SecondKeys:
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """WSGI middleware that keeps each request for the calls of other services, while it is served (spec crud 3).
+    """WSGI middleware that keeps each request for the calls of other services, while it is served (spec crud 3)."""
 
-    They get no ``Authorization``, in which a key for this service may be, unless the caller is trusted without one.
-    """
-
+    # They get no ``Authorization``, in which a key for this service may be, unless the caller is trusted without one.
     app: WSGIApplication
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -423,12 +415,10 @@ class RouteScope(Enum):
 
 
 class ScopedRoute(Rule):
-    """A route for the methods that it names: werkzeug would add HEAD wherever there is a GET (spec crud 2.1).
+    """A route for the methods that it names: werkzeug would add HEAD wherever there is a GET (spec crud 2.1)."""
 
-    ``scope`` is ``None`` for routes that no limited key may call. ``only_reads`` says whether it changes nothing by
-    whatever method; ``None`` that GET and HEAD do not.
-    """
-
+    # ``scope`` is ``None`` for routes that no limited key may call. ``only_reads`` says whether it changes nothing by
+    # whatever method; ``None`` that GET and HEAD do not.
     def __init__(
         self, string: str, *args: Any, scope: RouteScope | None = None, only_reads: bool | None = None, **options: Any
     ) -> None:
@@ -456,11 +446,9 @@ class Routes(Map):
 
 
 class RouteFinder(MapAdapter):
-    """Finds the route of a request: that of a file in a document in one step, and others as werkzeug does.
+    """Finds the route of a request: that of a file in a document in one step, and others as werkzeug does."""
 
-    Werkzeug takes a step for each of its eleven names: 28 µs, a tenth of a GET of 5 KB in process.
-    """
-
+    # Werkzeug takes a step for each of its eleven names: 28 µs, a tenth of a GET of 5 KB in process.
     map: Routes
 
     def match(self, *args: Any, **options: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -475,11 +463,9 @@ class RouteFinder(MapAdapter):
 
 
 class ExactFlask(Flask):
-    """A Flask application that routes exactly, and answers errors by the statuses of a dialect.
+    """A Flask application that routes exactly, and answers errors by the statuses of a dialect."""
 
-    It sends no redirects, which would lose the body of a PUT, and has no methods that its routes do not name.
-    """
-
+    # It sends no redirects, which would lose the body of a PUT, and has no methods that its routes do not name.
     url_map: Routes
     url_map_class = Routes
     url_rule_class = ScopedRoute
@@ -496,10 +482,8 @@ class ExactFlask(Flask):
         self.register_error_handler(Exception, _unexpected)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        """Return what finds the route of a request, whatever ``Host`` and ``Upgrade`` it has.
-
-        Flask answers 404 to a host that IDNA cannot encode, and 400 to the opening of a web socket.
-        """
+        """Return what finds the route of a request, whatever ``Host`` and ``Upgrade`` it has."""
+        # Flask answers 404 to a host that IDNA cannot encode, and 400 to the opening of a web socket.
         if request is None:
             return None
         return RouteFinder(

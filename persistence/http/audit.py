@@ -92,10 +92,8 @@ class RequestAudit:
         self._deleted = dialect.header("Deleted")
 
     def look_before(self, blueprint: Blueprint) -> None:
-        """Look at the requests of a blueprint before they are answered, where the audit is required.
-
-        It comes after the hooks that the blueprint has: those of the pages find out who calls.
-        """
+        """Look at the requests of a blueprint before they are answered, where the audit is required."""
+        # It comes after the hooks that the blueprint has: those of the pages find out who calls.
         if self._log.is_required:
             blueprint.before_request(self._begin)
 

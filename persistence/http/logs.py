@@ -142,10 +142,8 @@ def _value(value: object) -> str:
 
 
 def broken_off(number: object, cause: str) -> OSError:
-    """Log why the answer to the request ``number`` ends early; return the error by which its connection ends.
-
-    It is the error of a connection that is gone already, of which the server says nothing itself.
-    """
+    """Log why the answer to the request ``number`` ends early; return the error by which its connection ends."""
+    # It is the error of a connection that is gone already, of which the server says nothing itself.
     write("answer-broken-off", "error", id=number, cause=cause)
     return OSError(errno.ECONNRESET, cause)
 
@@ -171,11 +169,9 @@ class Unbroken:
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """WSGI middleware that gives each request an id and its path, says the id in the response, and logs a line.
+    """WSGI middleware that gives each request an id and its path, says the id in the response, and logs a line."""
 
-    ``answered`` is told of each for the metrics, if there are any, and ``failed`` of those with a status from 500.
-    """
-
+    # ``answered`` is told of each for the metrics, if there are any, and ``failed`` of those with a status from 500.
     app: WSGIApplication
     answered: Callable[[Answered], None] | None = None
     failed: Callable[[Mapping[str, object]], None] = lambda _: None

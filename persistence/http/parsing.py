@@ -78,16 +78,14 @@ _NO_ARGUMENTS: Mapping[str, str] = {}  # The parameters of most requests: an emp
 
 
 class RequestParser:
-    """Reads requests in one dialect. Every method raises ``BadRequestError`` for a malformed request.
+    """Reads requests in one dialect. Every method raises ``BadRequestError`` for a malformed request."""
 
-    With ``is_public`` an ``If-Match`` does not hold where nothing is stored (RFC 9110 13.1.1). A proxy has looked at
-    that itself, and its runtime expects that such a PUT is a creation (spec crud 4.6).
-
-    The proxy of a runtime (``is_proxied``) passes on the headers of its caller, and adds its findings. It finds the
-    version of a document, migrates definitions and removes data that is not relevant itself (spec crud 11, forms 5.6).
-    Its HTTP client writes header values in Latin-1 (spec runtime 3).
-    """
-
+    # With ``is_public`` an ``If-Match`` does not hold where nothing is stored (RFC 9110 13.1.1). A proxy has looked at
+    # that itself, and its runtime expects that such a PUT is a creation (spec crud 4.6).
+    #
+    # The proxy of a runtime (``is_proxied``) passes on the headers of its caller, and adds its findings. It finds the
+    # version of a document, migrates definitions and removes data that is not relevant itself (spec crud 11, forms
+    # 5.6). Its HTTP client writes header values in Latin-1 (spec runtime 3).
     def __init__(self, dialect: Dialect, *, is_public: bool, is_proxied: bool = False) -> None:
         self._is_public = is_public
         self._is_proxied = is_proxied
@@ -207,10 +205,8 @@ class RequestParser:
         return _is_true(self._sent(request.environ).get("Create-Flat-View"))
 
     def is_administrator(self, request: Request) -> bool:
-        """Return whether permissions do not count: a proxy's own search, for an export or a purge (spec runtime 5).
-
-        The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
-        """
+        """Return whether permissions do not count: a proxy's own search, for an export or a purge (spec runtime 5)."""
+        # The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
         has_token = _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
         return self._is_proxied and has_token
 
@@ -321,11 +317,9 @@ def _client_hash(sent: Mapping[str, str]) -> ClientHash | None:
 
 
 def peer_of(environ: WSGIEnvironment) -> Peer:
-    """Return the other end of the connection.
-
-    Through a Unix socket gunicorn says ``REMOTE_ADDR`` is empty, or the path of the client's own socket, which the
-    client chooses and may have called ``127.0.0.1``; so the socket is asked first.
-    """
+    """Return the other end of the connection."""
+    # Through a Unix socket gunicorn says ``REMOTE_ADDR`` is empty, or the path of the client's own socket, which the
+    # client chooses and may have called ``127.0.0.1``; so the socket is asked first.
     connection = environ.get("gunicorn.socket")
     if connection is not None and connection.family == socket.AF_UNIX:
         return UNIX
@@ -361,11 +355,9 @@ def find_path(environ: WSGIEnvironment) -> None:
 
 
 def clean(path: str) -> str:
-    """Return the decoded path of one that is percent-encoded.
-
-    A slash at the end stays, because ``data/`` has a meaning of its own; several are refused, because they are what a
-    client sends that has lost the document's id.
-    """
+    """Return the decoded path of one that is percent-encoded."""
+    # A slash at the end stays, because ``data/`` has a meaning of its own; several are refused, because they are what a
+    # client sends that has lost the document's id.
     if _CLEAN.fullmatch(path.removesuffix("/")):
         return path
     if not path.startswith(_RESOURCES):
@@ -420,11 +412,9 @@ _ALGORITHMS = {"sha-256": "sha256", "sha-512": "sha512", "sha": "sha1", "md5": "
 
 
 def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
-    """Return the body of a request in pieces; ``limit`` is in bytes.
-
-    What can be refused by the headers alone is refused before this returns. The body of a PUT is compared with its
-    digests (RFC 9530), and may not be a part of a content (RFC 9110 14.5).
-    """
+    """Return the body of a request in pieces; ``limit`` is in bytes."""
+    # What can be refused by the headers alone is refused before this returns. The body of a PUT is compared with its
+    # digests (RFC 9530), and may not be a part of a content (RFC 9110 14.5).
     coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     if coding not in ("", "identity"):
         raise EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
@@ -515,11 +505,9 @@ def _too_large(limit: int) -> BodyTooLargeError:
 
 
 def drain(environ: WSGIEnvironment) -> None:
-    """Read the rest of a body that is not used, so that the client reads the answer instead of a reset.
-
-    The server would read 64 KiB, then hang up: a proxy in front that is still sending, or has sent its next request on
-    the same connection, would answer 502.
-    """
+    """Read the rest of a body that is not used, so that the client reads the answer instead of a reset."""
+    # The server would read 64 KiB, then hang up: a proxy in front that is still sending, or has sent its next request
+    # on the same connection, would answer 502.
     if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
         return
     is_expected = "gunicorn.socket" in environ and environ.get("HTTP_EXPECT", "").lower() == "100-continue"

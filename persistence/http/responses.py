@@ -87,11 +87,9 @@ _CHALLENGES = [("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm
 
 
 class BareResponse(Response):
-    """A response with exactly the headers it was given, which the server checks: nothing is guessed or added.
+    """A response with exactly the headers it was given, which the server checks: nothing is guessed or added."""
 
-    Werkzeug would remove the headers of a content from a 304, and say that the body of a HEAD is empty.
-    """
-
+    # Werkzeug would remove the headers of a content from a 304, and say that the body of a HEAD is empty.
     default_mimetype = None
     automatically_set_content_length = False
 
@@ -157,10 +155,8 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def refusal(
     environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None, *, shown: str | None = None
 ) -> Response:
-    """Return the answer to a request that is not served: one line that names the cause, for the log too.
-
-    Where only the log is to have the cause, the line is what is ``shown``.
-    """
+    """Return the answer to a request that is not served: one line that names the cause, for the log too."""
+    # Where only the log is to have the cause, the line is what is ``shown``.
     environ[CAUSE] = one_line(cause)
     if status not in _NOT_WAITED_FOR:
         drain(environ)
@@ -407,11 +403,9 @@ def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, head
 
 
 class _Measured:
-    """An open content of which a server sends as much as was announced, or else breaks the connection.
+    """An open content of which a server sends as much as was announced, or else breaks the connection."""
 
-    Where a content ended early, the client would take the next answer on the connection for the rest of this one.
-    """
-
+    # Where a content ended early, the client would take the next answer on the connection for the rest of this one.
     def __init__(self, file: BinaryIO, size: int, request_id: str) -> None:
         self._file = file
         self._request_id = request_id

@@ -43,6 +43,7 @@ from persistence.model.texts import cutoff, flag, known_parameters, next_after, 
 from persistence.model.versions import number_only
 from persistence.services.document_tables import TableExport
 from persistence.services.documents import FactsChange
+from persistence.services.exporting import parse_search
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable
 from persistence.services.importing import ImportOptions
@@ -59,7 +60,7 @@ _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _FORMATS = {"zip": "application/zip", "xlsx": XLSX}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version", "format", "lang")
-EXPORT_PARAMETERS = ("match", *_ONCE)  # The parameters of an export
+EXPORT_PARAMETERS = ("match", *_ONCE, "search")  # The parameters of an export
 
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
 IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)  # The parameters of an import
@@ -93,7 +94,10 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     if drafts not in _DRAFTS:
         raise BadRequestError(f"drafts must be exclude or include, not {drafts[:60]!r}")
     decrypt = flag(once.get("decrypt") or None, "decrypt") is True
-    query = ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt, document)
+    search = parse_search(once.get("search"))
+    query = ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt, document, search)
+    if search is not None and document is not None:
+        raise BadRequestError("search is a parameter of an export of forms, not of one document")
     note_in_audit(request.environ, details=dict(pairs) | {"match": matches})
 
     def report(line: str) -> None:
@@ -158,11 +162,9 @@ def receive() -> Response:
 @purges.post("/purge/<app>/<form>", scope=RouteScope.NAMED)
 @purges.post("/purge/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def purge(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-    """Answer ``POST /purge/$app/$form/$document``; its body has no meaning.
-
-    ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
-    with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
-    """
+    """Answer ``POST /purge/$app/$form/$document``; its body has no meaning."""
+    # ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
+    # with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
     drain(request.environ)
     api.shared.administrators.require(request.environ, "purge")
     args = request.args

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, IntFlag
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import asdict, astuple
@@ -39,8 +39,7 @@ from persistence.limits import (
     VALUE_COSTS,
 )
 from persistence.model.addresses import Form
-from persistence.model.permissions import NOBODY, OwnerSets
-from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
+from persistence.model.queries import Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.typed_values import OrderedType, key_of_value
 from persistence.model.versions import IndexKey
@@ -155,16 +154,15 @@ class NumberedKey(msgspec.Struct, frozen=True):
     key: IndexKey
 
 
-_Keys = tuple[tuple[IndexKey, ...], Mapping[str, int]]
-_keys: BoundedCache[_Keys] = BoundedCache(DEFINITIONS_KEPT, INDEX_KEYS_KEPT_BYTES)
+class IndexedControls(NamedTuple):
+    """The indexed controls of a version, in the order of the index: their numbers by path, and types by number."""
+
+    keys: tuple[IndexKey, ...]
+    numbers: Mapping[str, int]
+    types: Mapping[int, OrderedType]
 
 
-def _decoded(keys: str) -> _Keys:
-    def decode() -> _Keys:
-        found = msgspec.json.decode(keys, type=tuple[NumberedKey, ...])
-        return tuple(each.key for each in found), {each.key.path: each.number for each in found}
-
-    return _keys.get(keys, decode)
+_keys: BoundedCache[IndexedControls] = BoundedCache(DEFINITIONS_KEPT, INDEX_KEYS_KEPT_BYTES)
 
 
 _TYPES = tuple(OrderedType)
@@ -203,19 +201,20 @@ class VersionState:
         return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
 
     @property
-    def numbers(self) -> Mapping[str, int]:
-        """The numbers of the indexed controls by path, in the order of the index."""
-        return _decoded(self.keys)[1]
+    def controls(self) -> IndexedControls:
+        def decode() -> IndexedControls:
+            found = msgspec.json.decode(self.keys, type=tuple[NumberedKey, ...])
+            return IndexedControls(
+                tuple(each.key for each in found),
+                {each.key.path: each.number for each in found},
+                {each.number: each.key.type for each in found if each.key.type is not None},
+            )
 
-    @property
-    def types(self) -> Mapping[int, OrderedType]:
-        """The types of the indexed controls that have one, by their numbers."""
-        keys, numbers = _decoded(self.keys)
-        return {numbers[key.path]: key.type for key in keys if key.type is not None}
+        return _keys.get(self.keys, decode)
 
     @property
     def definition(self) -> IndexedDefinition:
-        return IndexedDefinition(self.fingerprint, self.state, _decoded(self.keys)[0])
+        return IndexedDefinition(self.fingerprint, self.state, self.controls.keys)
 
     def following(self, now: VersionState) -> VersionState:
         """Return the next state, a new generation where other controls are indexed."""
@@ -226,7 +225,7 @@ class VersionState:
 
     @property
     def indexed(self) -> object:
-        return _decoded(self.keys) if self.state is DefinitionState.PUBLISHED else None
+        return self.controls if self.state is DefinitionState.PUBLISHED else None
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -243,8 +242,8 @@ class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
 def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
     hit, decides = read.hit, read.hit.saved_owner
     left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
-    bounded = {}
-    for path, number in by.numbers.items():
+    bounded, controls = {}, by.controls
+    for path, number in controls.numbers.items():
         kept = []
         for value in hit.values.get(path, ()):
             if number_left and len(value) <= left:
@@ -252,7 +251,7 @@ def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
                 left -= len(value)
                 number_left -= 1
         bounded[number] = tuple(kept)
-    for number, of in by.types.items():
+    for number, of in controls.types.items():
         typed = [key for value in bounded[number] if (key := key_of_value(value, of)) is not None]
         if typed:
             bounded[typed_number(number, of)] = tuple(dict.fromkeys(typed))
@@ -315,16 +314,6 @@ OWNER_FACTS = (Fact.CREATED_BY, Fact.GROUP, Fact.ORGANIZATION)
 """The facts of the owner of a document; those of the owner of a draft's saved document are ``OF_DRAFTS``."""
 
 OwnerFacts = tuple[Fact, Fact, Fact]
-
-_DRAFTS = {Drafts.INCLUDE: (False, True), Drafts.EXCLUDE: (False,), Drafts.ONLY: (True,)}
-
-
-def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets | None:
-    """Return the owners whose documents are seen in a partition; ``None`` where it is not searched."""
-    if is_draft not in _DRAFTS[scope.drafts.kind] or (scope.versions is not None and version not in scope.versions):
-        return None
-    owner_sets = scope.seen.of_version(version)
-    return None if NOBODY in owner_sets else owner_sets
 
 
 class Budget:

@@ -26,11 +26,12 @@ from persistence.index.protocol import (
     Fold,
     OwnerFacts,
     Value,
+    VersionState,
     decode,
     is_cut,
     typed_number,
 )
-from persistence.index.sources import IndexedDocument, IndexedPage
+from persistence.index.sources import DefinitionState, IndexedDocument, IndexedPage
 from persistence.limits import (
     FEW_FOUND,
     FIRST_TRIED,
@@ -43,7 +44,7 @@ from persistence.limits import (
     SEARCHED_OWNERS,
     VALUE_COSTS,
 )
-from persistence.model.permissions import OwnerPattern, OwnerSets, User
+from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSets, User
 from persistence.model.queries import (
     Comparison,
     ControlFilter,
@@ -110,6 +111,32 @@ class Partition:
     is_draft: bool = False
     owner_sets: OwnerSets = frozenset()  # those whose documents are seen
     types: Mapping[int, OrderedType] = field(default_factory=dict)  # of controls that have one
+
+
+_DRAFTS = {Drafts.INCLUDE: (False, True), Drafts.EXCLUDE: (False,), Drafts.ONLY: (True,)}
+
+
+def searched_partitions(
+    rows: Iterable[Sequence[Any]], scope: Scope
+) -> tuple[list[Partition], dict[int, VersionState], int]:
+    """Return the partitions that a search looks at, the states of their versions, and how many documents are outdated.
+
+    A row has number, version, whether it is of drafts, generation and number of documents, and the ``VersionState``.
+    """
+    searched, indexed, outdated = list[Partition](), dict[int, VersionState](), 0
+    for number, version, is_draft, generation, documents, *row in rows:
+        is_within = scope.versions is None or version in scope.versions
+        if not is_within or is_draft not in _DRAFTS[scope.drafts.kind]:
+            continue
+        owner_sets = scope.seen.of_version(version)
+        if NOBODY in owner_sets:
+            continue
+        state = indexed[version] = VersionState.of_row(row)
+        if documents and (generation == state.generation or state.state is not DefinitionState.DELETED):  # else hidden
+            outdated += 0 if generation == state.generation else documents
+            controls = state.controls
+            searched.append(Partition(number, documents, controls.numbers, bool(is_draft), owner_sets, controls.types))
+    return searched, indexed, outdated
 
 
 class Order(NamedTuple):

@@ -19,6 +19,7 @@ import msgspec
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.index.sources import DocumentName
+from persistence.index.sync.index_check import IndexCheck
 from persistence.index.sync.updater import TreeIndex
 from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import Adoption, Repair, preview, read_through
@@ -406,7 +407,7 @@ class TreeCheck:
         marks = MarkCheck(lambda form: reader().catalog_of(form))
         access = tree_walk.AccessCheck(tree.root)
         self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, access, options.deep)
-        self._index = index
+        self._index = IndexCheck(index)
         self._deep = options.deep
         self._file: str | None = None
         self._is_part = False
@@ -444,7 +445,7 @@ class TreeCheck:
                     yield from self._folder(item)
                     yield None
             if slices is None and len(only) <= FORM_DEPTH:
-                yield from self._index.check.of_forms(only, deep=self._deep)
+                yield from self._index.of_forms(only, deep=self._deep)
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
         if len(names) <= FOLDER_DEPTH:
@@ -472,7 +473,7 @@ class TreeCheck:
             # One with another finding is not compared: its repair updates the index.
             if folder.collection is not None:
                 name = DocumentName(folder.name, folder.collection is Collection.DRAFT)
-                yield from self._index.check.of_document(folder.form, name, deep=self._deep)
+                yield from self._index.of_document(folder.form, name, deep=self._deep)
             return
         try:
             with self._tree.locked(folder) as change:

@@ -222,12 +222,10 @@ class Totals(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The requests between two samples; ``at`` is the end, in seconds since the epoch.
+    """The requests between two samples; ``at`` is the end, in seconds since the epoch."""
 
-    ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
-    and 95 of 100 requests did not exceed; they are estimated from classes, and ``None`` without requests.
-    """
-
+    # ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that
+    # half and 95 of 100 requests did not exceed; they are estimated from classes, and ``None`` without requests.
     at: float
     rate: float
     error_rate: float
@@ -436,11 +434,9 @@ class Measure(NamedTuple):
 
 
 class Metrics(Collector):
-    """The metrics of a service. Of a process there may be several, which then count together.
+    """The metrics of a service. Of a process there may be several, which then count together."""
 
-    The state of the places is looked up, and with ``missing_keys`` and ``next_expiry`` that of the keys.
-    """
-
+    # The state of the places is looked up, and with ``missing_keys`` and ``next_expiry`` that of the keys.
     def __init__(
         self,
         settings: Settings,

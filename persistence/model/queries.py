@@ -352,6 +352,7 @@ class ExportQuery:
     with_drafts: bool = False
     decrypts: bool = False
     document: str | None = None
+    search: Query | None = None  # documents and drafts that it finds, with all permissions
 
     def is_in_range(self, instant: Instant) -> bool:
         return (self.since is None or instant >= self.since) and (self.until is None or instant < self.until)

@@ -13,16 +13,7 @@ import msgspec
 from flask import Response, render_template, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    ForbiddenError,
-    LockedError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    PreconditionError,
-)
+from persistence import errors
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, ROWS_SHOWN, VALUES_SHOWN
@@ -32,23 +23,15 @@ from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, next_after, parse_instant, short
 from persistence.model.versions import Precondition, Tags
-from persistence.pages.form_pages import disposition, file_name, page_number
+from persistence.pages.form_pages import ServedForms, disposition, file_name, form_path, page_number, title_of
 from persistence.pages.languages import language_of, translated
-from persistence.pages.served_forms import ServedForms, form_path, title_of
 from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
-from persistence.services import histories
+from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
 from persistence.services.rules import Delete, Get, Revert
-from persistence.services.shown_documents import (
-    DisplayedValue,
-    ShownChange,
-    ShownDocument,
-    shown_changes,
-    shown_document,
-)
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -74,7 +57,7 @@ def instant_of(text: str) -> Instant | None:
     try:
         return parse_instant(text) if text else None
     except (ValueError, OverflowError):
-        raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
+        raise errors.NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
@@ -115,6 +98,23 @@ class OpenedDocument:
         return document_path(endpoint, self.address, **values)
 
 
+_LISTED = 10
+_QUESTIONS = {
+    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
+    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
+    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
+}  # Of each verb: the title for one document, and for several, and the button
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
+
+    address: DocumentAddress
+    tag: str
+    title: str
+
+
 _SUBJECT = "/<app>/<form>/<document>"
 
 
@@ -132,6 +132,11 @@ class DocumentPages:
         site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
         site.action("revert", self._revert, "revision", "current", subject=_SUBJECT)
         site.action("lease-break", self._break_lease, "holder", subject=_SUBJECT)
+        of_several = partial(site.action, subject="/<app>/<form>", several="document")
+        of_several("document-delete", self._delete, "document", "state")
+        of_several("document-restore", self._restore, "document", "state")
+        of_several("document-change", self._change, "document", "state", "change", "owner", "group", "stage")
+        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
@@ -140,7 +145,7 @@ class DocumentPages:
         language = language_of(outline.languages)
         living = shown
         if shown.is_deleted and shown.instant is None:  # its last values are shown
-            with suppress(NotFoundError):
+            with suppress(errors.NotFoundError):
                 living = self._shown(address, histories.before_current(self.documents, address))
         values = self._contents(living, language)
         number = page_number(request.args.get("page", "1"))
@@ -148,11 +153,11 @@ class DocumentPages:
         revisions, total = _revisions(shown, number)
         published, lease = None, None
         if shown.revision is not None:
-            with suppress(PersistenceError):
+            with suppress(errors.PersistenceError):
                 published = shown.route.catalog.of(address.form, shown.revision.version).published
         try:
             shown.route.data.storage.leases.require(address, ANONYMOUS)
-        except LockedError as error:
+        except errors.LockedError as error:
             lease = error
         return render_template(
             "document.html",
@@ -182,25 +187,29 @@ class DocumentPages:
         route = self.documents.router.of(address.form)
         place = self.forms.place_of(route)
         if place is None:
-            raise NotFoundError(f"the service {route.properties.route.data.name} has the documents of {address.form}")
+            raise errors.NotFoundError(
+                f"the service {route.properties.route.data.name} has the documents of {address.form}"
+            )
         report = report_document(place, address, with_revisions=False)
         revision = report.sidecar
         if instant is not None:
             found = route.storage.read_revision(address, instant, content=False)
             if found is None:
-                raise NotFoundError(f"{address} has no revision of {instant}")
+                raise errors.NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
         return OpenedDocument(route, report, instant, revision)
 
-    def _contents(self, shown: OpenedDocument, language: str | None) -> ShownDocument:
+    def _contents(self, shown: OpenedDocument, language: str | None) -> shown_documents.ShownDocument:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownDocument()
+            return shown_documents.ShownDocument()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
-            return shown_document(shown.address, read, outline_of(shown.route, revision.version), language)
-        except DamagedError as error:
-            return ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
+            return shown_documents.shown_document(
+                shown.address, read, outline_of(shown.route, revision.version), language
+            )
+        except errors.DamagedError as error:
+            return shown_documents.ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), f"{document}.xml", "application/xml")
@@ -221,7 +230,7 @@ class DocumentPages:
         found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
-            raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
+            raise errors.ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
         given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
         is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
         kind = content_type or (given if preview_of(given) else "application/octet-stream")
@@ -237,18 +246,18 @@ class DocumentPages:
         address = address_of(app, form, collection, document)
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
-            raise NotFoundError("the times of two revisions are needed, as older and newer")
+            raise errors.NotFoundError("the times of two revisions are needed, as older and newer")
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
-            raise NotFoundError(f"{address} has no revision of {newer}")
+            raise errors.NotFoundError(f"{address} has no revision of {newer}")
         pair, shown = histories.RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = histories.DiffOptions(language, in_removed=True)
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
-        rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
-        for row in shown_changes(differing, address, language):
+        rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
+        for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
                 break
             rows.append(row)
@@ -278,7 +287,7 @@ class DocumentPages:
                 if now is not None and not (current is not None and current.is_edited):
                     who = now.modifier or "somebody without a name"
                     cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-                raise PreconditionError(
+                raise errors.PreconditionError(
                     f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
                     "Look at the document again."
                 )
@@ -309,16 +318,16 @@ class DocumentPages:
 
         def do(_by: str) -> Done:
             if storage.is_remote:
-                raise NotSupportedError(f"another service has the leases of {address.form}")
+                raise errors.NotSupportedError(f"another service has the leases of {address.form}")
             try:
                 lease = storage.leases.broken(address.document, values["holder"])
-            except PreconditionError as error:
-                raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
+            except errors.PreconditionError as error:
+                raise errors.PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
             return Done(translated("The lease of {user} is broken.", user=lease.user))
 
         try:
             storage.leases.require(address, ANONYMOUS)
-        except LockedError as error:
+        except errors.LockedError as error:
             leased = "{user} has leased it for {count} more seconds, and may be editing it now."
             effects = (
                 translated(leased, user=error.user or translated("Somebody"), count=error.seconds),
@@ -327,77 +336,18 @@ class DocumentPages:
             name, back = f"{address.form}/{address.document}", document_path("document", address)
             title, sent = translated("Break the lease of {name}?", name=name), {"holder": error.user or ""}
             return Question(title, effects, translated("Break the lease"), back, do, is_dangerous=True, sent=sent)
-        raise NotFoundError(f"nobody has leased the document {address.document}")
+        raise errors.NotFoundError(f"nobody has leased the document {address.document}")
 
-
-def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
-    for label, before, after in (
-        ("Stage", older.stage, newer.stage),
-        ("Owner", older.creator, newer.creator),
-        ("Group of the owner", older.group, newer.group),
-    ):
-        if before != after:
-            was, now = (DisplayedValue(each) if each else None for each in (before, after))
-            yield ShownChange("", translated(label), was, now)
-
-
-def _images(report: DocumentReport) -> frozenset[str]:
-    files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
-    return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
-
-
-def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
-    if history is None:
-        return [], 0
-    begin = (number - 1) * REVISIONS_SHOWN
-    # One more than is shown: the last one of a page is compared with the one before it.
-    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
-
-
-def _address(values: Values) -> DocumentAddress:
-    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
-
-
-# Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
-
-
-_LISTED = 10
-_QUESTIONS = {
-    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
-    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
-    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
-}  # Of each verb: the title for one document, and for several, and the button
-
-
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
-
-    address: DocumentAddress
-    tag: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentActions:
-    """The actions. They keep what is encrypted as it is."""
-
-    documents: Documents
-
-    def add_to(self, site: Site) -> None:
-        of_several = partial(site.action, subject="/<app>/<form>", several="document")
-        of_several("document-delete", self._delete, "document", "state")
-        of_several("document-restore", self._restore, "document", "state")
-        of_several("document-change", self._change, "document", "state", "change", "owner", "group", "stage")
-        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
+    # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
 
     def _selected(self, values: Values) -> list[_Selected]:
         names = list(dict.fromkeys(filter(None, values["document"].split("/"))))
         if not names:
-            raise BadRequestError("no document is selected: go back, and tick some")
+            raise errors.BadRequestError("no document is selected: go back, and tick some")
         if len(names) > ROWS_SHOWN:
-            raise BadRequestError(f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once")
+            raise errors.BadRequestError(
+                f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once"
+            )
         found = list[_Selected]()
         route = self.documents.router.of(Form(values["app"], values["form"]))
         for name in names:
@@ -405,20 +355,20 @@ class DocumentActions:
             stored = route.storage.read(address, content=False)
             if stored is not None:
                 is_listed = len(found) < _LISTED
-                title = self._shown(address, deleted=stored.sidecar.deleted).title if is_listed else ""
+                title = self._last_content(address, deleted=stored.sidecar.deleted).title if is_listed else ""
                 found.append(_Selected(address, stored.etag, title))
         if not found:
-            raise BadRequestError("none of the selected documents exists")
+            raise errors.BadRequestError("none of the selected documents exists")
         return found
 
-    def _shown(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
+    def _last_content(self, address: DocumentAddress, *, deleted: bool = False) -> shown_documents.ShownDocument:
         try:
             instant = histories.before_current(self.documents, address) if deleted else None
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
-            return shown_document(address, read, outline, language_of(outline.languages))
-        except PersistenceError:  # the page of the document says what is wrong
-            return ShownDocument()
+            return shown_documents.shown_document(address, read, outline, language_of(outline.languages))
+        except errors.PersistenceError:  # the page of the document says what is wrong
+            return shown_documents.ShownDocument()
 
     def _question(
         self, values: Values, verb: str, effects: tuple[str, ...], act: Callable[[_Selected, User], object], word: str
@@ -442,13 +392,13 @@ class DocumentActions:
 
         def do(by: str) -> Done:
             if sent["state"] != values["state"]:
-                raise PreconditionError(
+                raise errors.PreconditionError(
                     "a document has changed since you were asked. Nothing was written. Look at the documents again."
                 )
             for each in found:
                 try:
                     act(each, User(name=by))
-                except PersistenceError as error:
+                except errors.PersistenceError as error:
                     failed.append(str(error))
             notice = translated(word, count=count - len(failed))
             if failed:
@@ -483,14 +433,14 @@ class DocumentActions:
         owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
         stage = short(values["stage"], "stage")
         if group and not owner:
-            raise BadRequestError("a group needs an owner")
+            raise errors.BadRequestError("a group needs an owner")
         if values["change"] == "owner":
             member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
             what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
         elif values["change"] == "stage":
             what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
         else:
-            raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
+            raise errors.BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
         effects = (
             what,
             "This makes a new revision, with the same content.",
@@ -512,12 +462,14 @@ class DocumentActions:
         """Send the named documents, else all of the form: a folder each, with files under their own names."""
         names = list(dict.fromkeys(request.args.getlist("document")))
         if len(names) > ROWS_SHOWN:
-            raise BadRequestError(f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all")
+            raise errors.BadRequestError(
+                f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all"
+            )
         route = self.documents.router.of(Form(app, form))
         for name in names:  # a name that leads nowhere is refused before the answer begins
-            with suppress(DamagedError):
+            with suppress(errors.DamagedError):
                 if route.storage.sidecar(address_of(app, form, Collection.DATA.value, name)) is None:
-                    raise NotFoundError(f"{app}/{form} has no document {name}")
+                    raise errors.NotFoundError(f"{app}/{form} has no document {name}")
         pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
         headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
         body = Unbroken(pieces, request.environ.get(REQUEST_ID))
@@ -528,7 +480,11 @@ class DocumentActions:
         with ZipStream() as archive:
             for name in names:
                 main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
-                storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, {DATA_XML}
+                storage, own, taken = (
+                    self.documents.router.of(form).storage,
+                    self._last_content(main).file_names,
+                    {DATA_XML},
+                )
                 stored = storage.sidecar(main)
                 for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
                     shown = file if file == DATA_XML else _free_name(file_name(own.get(file, file)), taken)
@@ -537,8 +493,8 @@ class DocumentActions:
                     except LEFT_OUT as error:
                         problems.append(str(error))
             if problems:
-                errors, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
-                yield from archive.add(ERRORS_ENTRY, (now, now), [errors], len(errors), compresses=True)
+                lines, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
+                yield from archive.add(ERRORS_ENTRY, (now, now), [lines], len(lines), compresses=True)
             yield from archive.end()
 
     def _entry(self, archive: ZipStream, address: DocumentAddress, path: str) -> Iterator[bytes]:
@@ -546,9 +502,38 @@ class DocumentActions:
         with closing(read.found):
             sidecar = read.found.sidecar
             if sidecar.encrypted and not address.is_main:
-                raise BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
+                raise errors.BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
             times = sidecar.modified, sidecar.created
             yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
+
+
+def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[shown_documents.ShownChange]:
+    for label, before, after in (
+        ("Stage", older.stage, newer.stage),
+        ("Owner", older.creator, newer.creator),
+        ("Group of the owner", older.group, newer.group),
+    ):
+        if before != after:
+            was, now = (shown_documents.DisplayedValue(each) if each else None for each in (before, after))
+            yield shown_documents.ShownChange("", translated(label), was, now)
+
+
+def _images(report: DocumentReport) -> frozenset[str]:
+    files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
+    return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
+
+
+def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
+    if history is None:
+        return [], 0
+    begin = (number - 1) * REVISIONS_SHOWN
+    # One more than is shown: the last one of a page is compared with the one before it.
+    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
+
+
+def _address(values: Values) -> DocumentAddress:
+    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

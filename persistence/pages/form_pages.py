@@ -1,27 +1,39 @@
-"""The pages of forms and versions, and their documents as a table: searched, filtered, sorted, columns to choose."""
+"""The forms that are served, and their pages: all with counts, versions, and their documents as a table."""
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response, render_template, request
+from flask import Response, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import limits
-from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError
+from persistence.dialect import Dialect
+from persistence.errors import (
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    NotFoundError,
+    PersistenceError,
+)
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import XLSX
+from persistence.limits import COUNTING_AWAITED, COUNTING_SHARE, FORMS_COUNTED
 from persistence.maintenance import reports
+from persistence.maintenance.reports import DeletedDocument, DocumentCounts, FormCounts, TreeReader, count_documents
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS
 from persistence.model.queries import (
@@ -38,23 +50,179 @@ from persistence.model.queries import (
     range_of,
 )
 from persistence.model.typed_values import OrderedType
-from persistence.pages.languages import page_language, translated
-from persistence.pages.served_forms import (
-    CountedForms,
-    ServedForms,
-    ShownVersion,
-    published_of,
-    shown_version,
-    title_of,
-)
+from persistence.model.versions import PublishedVersion
+from persistence.pages.languages import ENGLISH, page_language, translated
 from persistence.pages.service_pages import bar_plot
-from persistence.pages.site import Site, cut, instant, midnight
+from persistence.pages.site import NAME, Site, cut, instant, midnight
+from persistence.providers.opened import Providers
 from persistence.providers.router import Route
 from persistence.services.document_tables import DocumentTable, TableColumn, outline_of
 from persistence.services.documents import Documents
 from persistence.services.histories import before_current
 from persistence.services.rules import Get, is_singleton, permissions_of
 from persistence.services.shown_documents import shown_definition, shown_document
+from persistence.storage.layout import Layout
+from persistence.storage.reader import StoreReader
+
+# The counts of all forms for the pages, made in the background, because counting reads a record of each document.
+#
+# A page shows the last counts with their time. A look at it begins new ones, the more seldom the longer they take.
+
+
+@dataclass(frozen=True, slots=True)
+class CountedForms:
+    """Counts by form; ``at`` is when they were complete, in seconds since 1970, ``None`` before the first time."""
+
+    counts: Mapping[Form, FormCounts] = field(default_factory=dict)
+    at: float | None = None
+
+
+class ServedForms:
+    """All forms of the local places and databases, with their counts. Other services show their own.
+
+    They are counted in a thread that ends with its work; one for all threads of a worker.
+    """
+
+    def __init__(self, providers: Providers, dialect: Dialect) -> None:
+        self.providers, self.dialect = providers, dialect
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._last = CountedForms()
+        self._began = 0.0
+        self._took = 0.0
+        self._due = 0.0
+
+    def counted(self) -> CountedForms:
+        """Return the known counts; wait for new ones that are quick."""
+        with self._lock:
+            if self._thread is None and time.monotonic() >= self._due:
+                self._thread = threading.Thread(target=self._count, name="counts of forms", daemon=True)
+                self._began = time.monotonic()
+                self._thread.start()
+            counting, left = self._thread, self._began + COUNTING_AWAITED - time.monotonic()
+        if counting is not None and left > 0 and self._took <= COUNTING_AWAITED:
+            counting.join(left)
+        return self._last
+
+    def _count(self) -> None:
+        began = time.monotonic()
+        known = dict(self._last.counts)
+        try:
+            found: dict[Form, FormCounts] = {}
+            for route in islice((each for each in self.routes() if not each.data.storage.is_remote), FORMS_COUNTED):
+                if (place := self.place_of(route)) is not None:
+                    found[route.form] = known[route.form] = count_documents(place, route.form)
+                if self._last.at is None:
+                    self._last = CountedForms(dict(known))
+            self._last = CountedForms(found, time.time())
+        except PersistenceError:  # other pages report the same fault
+            self._last = CountedForms(known, self._last.at)
+        finally:
+            self._took = time.monotonic() - began
+            self._due = time.monotonic() + self._took / COUNTING_SHARE
+            with self._lock:
+                self._thread = None
+
+    def routes(self) -> Iterator[Route]:
+        """Yield the route of every form, unordered."""
+        known = set[Form]()
+        for provider in self.providers.local:
+            for form in provider.storage.forms():
+                if form not in known:
+                    known.add(form)
+                    with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
+                        yield self.providers.router.of(form)
+
+    def place_of(self, route: Route) -> TreeReader | None:
+        """Return the place of the documents of a route; ``None`` where another service has them."""
+        storage, router = route.data.storage, self.providers.router
+        if storage.is_remote:
+            return None
+        layout = Layout(storage.root) if isinstance(storage, StoreReader) else None
+        return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
+
+    def shown(self, route: Route, counted: CountedForms, version: int | None) -> ShownVersion:
+        published, found = published_of(route), counted.counts.get(route.form)
+        with_documents = set() if found is None else {number for number in found.of_version if number}
+        numbers = tuple(sorted({each.version for each in published} | with_documents))
+        known = next((each for each in reversed(published) if version in {None, each.version}), None)
+        is_designer = self.dialect.is_designer(route.form)
+        return ShownVersion(route, version, known, numbers, found, counted.at, is_designer)
+
+
+def title_of(published: PublishedVersion | None) -> str:
+    """Return the title of a version in the language of the page, else in English, else its first one."""
+    titles = {} if published is None else published.metadata.titles
+    return titles.get(page_language()) or titles.get(ENGLISH) or next(iter(titles.values()), "")
+
+
+def published_of(route: Route) -> list[PublishedVersion]:
+    """Return the published versions of a form, lowest first, without damaged ones; empty if they cannot be read."""
+    try:
+        return sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
+    except PersistenceError:  # the service that has them does not answer
+        return []
+
+
+def form_path(form: Form) -> str:
+    return url_for(f"{NAME}.form-documents", app=form.app, form=form.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersion:
+    """A version, or all of a form where ``version`` is ``None``, with the facts for the head of its pages.
+
+    ``numbers`` are published, or have documents. ``published`` is the version itself, or the latest one of all.
+    """
+
+    route: Route
+    version: int | None
+    published: PublishedVersion | None
+    numbers: tuple[int, ...]
+    of_form: FormCounts | None
+    counted_at: float | None
+    is_designer: bool
+
+    @property
+    def form(self) -> Form:
+        return self.route.form
+
+    @property
+    def title(self) -> str:
+        return title_of(self.published)
+
+    @property
+    def counts(self) -> DocumentCounts | None:
+        if self.of_form is None:
+            return None
+        return self.of_form.all if self.version is None else self.of_form.of_version.get(self.version, DocumentCounts())
+
+    @property
+    def deleted(self) -> list[DeletedDocument]:
+        found = [] if self.of_form is None else self.of_form.deleted
+        return [each for each in found if self.version in {None, each.version}]
+
+    def path(self, endpoint: str, **values: Any) -> str:
+        """Return the path of the page ``documents``, ``csv``, ``deleted`` or ``definition``; that is of one version."""
+        number = self.version
+        if endpoint == "definition" and number is None:
+            number = self.published.version if self.published else max(self.numbers, default=1)
+        if number is not None:
+            values["version"] = number
+        name = f"{NAME}.form-{endpoint}" if number is None else f"{NAME}.version-{endpoint}"
+        return url_for(name, app=self.form.app, form=self.form.name, **values)
+
+
+def shown_version(forms: ServedForms, app: str, name: str, version: int | None) -> ShownVersion:
+    counted = forms.counted()
+    shown = forms.shown(forms.providers.router.of(Form(app, name)), counted, version)
+    found = shown.of_form
+    if version is None and not shown.numbers and counted.at is not None and not (found and found.of_version):
+        raise NotFoundError(f"there is no form {shown.form}")
+    if version is not None and version not in shown.numbers and counted.at is not None:
+        raise NotFoundError(f"there is no version {version} of {shown.form}")
+    return shown
+
 
 _CONTROL = "c."  # The beginning of a parameter that is about the control whose path follows
 _BOUNDS = {"min.": (TextMatch.GTE, "from"), "max.": (TextMatch.LTE, "until")}
@@ -180,15 +348,6 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
         yield name, translated(_FACTS[name]), "text", "exactly", options
 
 
-def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:
-    """Return the names of the columns that are shown: those chosen, else the first controls and the usual facts."""
-    if asked.columns:
-        return asked.columns[: limits.COLUMNS_SHOWN]
-    paths = tuple(column.path for column in table.columns[: limits.CONTROLS_SHOWN])
-    has_versions = shown.version is None and len(shown.numbers) > 1
-    return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
-
-
 def _language() -> str:
     return request.args.get("lang") or page_language()
 
@@ -202,7 +361,11 @@ def table_of(shown: ShownVersion) -> DocumentTable:
 def documents(shown: ShownVersion) -> str:
     table = table_of(shown)
     asked = table_query(request.args, table)
-    columns = _chosen(shown, table, asked)
+    columns = asked.columns[: limits.COLUMNS_SHOWN]
+    if not columns:  # the first controls and the usual facts
+        paths = (column.path for column in table.columns[: limits.CONTROLS_SHOWN])
+        has_versions = shown.version is None and len(shown.numbers) > 1
+        columns = (*paths, "saved", "by", "stage", *["version"] * has_versions, "id")
     hits, problem = _found(table, asked, columns)
     plot, days = "", reports.last_days()
     if (counts := shown.counts) is not None:
@@ -271,20 +434,14 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
     return f'{kind}; filename="{plain}"' + (f"; filename*=UTF-8''{quote(name, safe='')}" if plain != name else "")
 
 
-def csv(shown: ShownVersion) -> AnyResponse:
+def table_file(shown: ShownVersion, suffix: str) -> AnyResponse:
+    """Send the table of documents as a file, with the suffix ``csv`` or ``xlsx``."""
     table = table_of(shown)
     asked = table_query(request.args, table)
-    return _file(shown, "csv", "text/csv; charset=utf-8", table.csv(asked.query, asked.drafts))
-
-
-def xlsx(shown: ShownVersion) -> AnyResponse:
-    table = table_of(shown)
-    asked = table_query(request.args, table)
-    pieces = table.xlsx(asked.query, asked.drafts, _language())
-    return _file(shown, "xlsx", XLSX, pieces)
-
-
-def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[bytes]) -> AnyResponse:
+    if suffix == "csv":
+        content_type, pieces = "text/csv; charset=utf-8", table.csv(asked.query, asked.drafts)
+    else:
+        content_type, pieces = XLSX, table.xlsx(asked.query, asked.drafts, _language())
     version = "" if shown.version is None else f"-{shown.version}"
     headers = {
         "Content-Disposition": disposition(f"{shown.form.app}-{shown.form.name}{version}.{suffix}"),
@@ -296,17 +453,6 @@ def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[
 
 
 # The pages of forms: all of them with counts, the definition of a version, and deleted documents.
-
-
-@dataclass(frozen=True, slots=True)
-class ShownForm:
-    """A line of the list; ``counts`` is ``None`` until they are known, and where another service has the documents."""
-
-    form: Form
-    title: str
-    versions: tuple[int, ...]
-    counts: reports.DocumentCounts | None
-    is_elsewhere: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +468,7 @@ class FoundIn:
         return " · ".join(filter(None, values)) or hit.document
 
 
-_ORDERS: dict[str, Callable[[ShownForm], Any]] = {
-    "name": lambda each: (each.form.app, each.form.name),
-    "documents": lambda each: each.counts.documents if each.counts else 0,
-    "drafts": lambda each: each.counts.drafts if each.counts else 0,
-    "deleted": lambda each: each.counts.deleted if each.counts else 0,
-    "size": lambda each: each.counts.size if each.counts else 0,
-    "saved": lambda each: (each.counts.saved or "") if each.counts else "",
-}  # The columns by which forms are sorted
+_ORDERS = ("name", "documents", "drafts", "deleted", "size", "saved")  # The columns by which forms are sorted
 
 
 _PATH = "/admin/forms/<app>/<form>"
@@ -347,8 +486,9 @@ class FormPages:
         site.page("/admin/search", "search", self.search)
         for kind, path in (("form", _PATH), ("version", f"{_PATH}/<int:version>")):
             site.page(path, f"{kind}-documents", self._of_version(documents), reads="search")
-            site.page(f"{path}/documents.csv", f"{kind}-csv", self._of_version(csv), reads="csv")
-            site.page(f"{path}/documents.xlsx", f"{kind}-xlsx", self._of_version(xlsx), reads="xlsx")
+            for suffix in ("csv", "xlsx"):
+                view = self._of_version(partial(table_file, suffix=suffix))
+                site.page(f"{path}/documents.{suffix}", f"{kind}-{suffix}", view, reads=suffix)
             site.page(f"{path}/deleted", f"{kind}-deleted", self._of_version(self.deleted), reads="read")
         site.page(f"{_PATH}/<int:version>/definition", "version-definition", self._of_version(_definition))
 
@@ -357,13 +497,15 @@ class FormPages:
         if sort not in _ORDERS:
             raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
         counted = self.forms.counted()
-        shown = sorted((self._line(route, counted) for route in self.forms.routes()), key=_ORDERS["name"])
-        shown = [each for each in shown if each.versions or each.counts is not None]
+        every = [self.forms.shown(route, counted, None) for route in self.forms.routes()]
+        shown = [each for each in every if each.numbers or (each.of_form and each.of_form.of_version)]
+        shown.sort(key=lambda each: (each.form.app, each.form.name), reverse=sort == "name" and descending)
         total = reports.DocumentCounts()
         for each in shown:
             total.add(each.counts or reports.DocumentCounts())
-        if (sort, descending) != ("name", False):
-            shown.sort(key=_ORDERS[sort], reverse=descending)
+        if sort != "name":
+            nothing = "" if sort == "saved" else 0
+            shown.sort(key=lambda each: getattr(each.counts, sort, None) or nothing, reverse=descending)
         return render_template(
             "forms.html", forms=shown, total=total, counted_at=counted.at, sort=sort, descending=descending
         )
@@ -396,14 +538,6 @@ class FormPages:
         if audited:
             note_in_audit(request.environ, action="search", details={"forms": audited})
         return render_template("search.html", text=text, found=found, left_out=left_out)
-
-    def _line(self, route: Route, counted: CountedForms) -> ShownForm:
-        published = published_of(route)
-        found = counted.counts.get(route.form)
-        counts = None if found is None or (not found.of_version and not published) else found.all
-        versions = {each.version for each in published} | set(() if found is None else found.of_version) - {0}
-        title = title_of(published[-1] if published else None)
-        return ShownForm(route.form, title, tuple(sorted(versions)), counts, route.data.storage.is_remote)
 
     def _of_version(self, view: Callable[[ShownVersion], str | AnyResponse]) -> Callable[..., str | AnyResponse]:
         return lambda app, form, version=None: view(shown_version(self.forms, app, form, version))

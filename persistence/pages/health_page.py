@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 
 import msgspec
 from flask import render_template, url_for
@@ -16,6 +15,7 @@ from msgspec.structs import asdict, replace
 from persistence import processes
 from persistence.errors import BadRequestError, BusyError, NotFoundError, PreconditionError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN, MOST_OUTPUT
+from persistence.maintenance.backup_files import tree_name
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
 from persistence.model.texts import to_datetime
@@ -222,20 +222,20 @@ _finding = msgspec.json.Decoder(CheckFinding).decode
 _totals = msgspec.json.Decoder(CheckTotals).decode
 
 
-@dataclass(frozen=True, slots=True)
 class HealthPage:
-    """The page and its actions. The directory ``home`` has the records of the last check and the last backup.
+    """The page and its actions."""
 
-    ``trees`` has the options that choose a tree for a check, by its name in findings.
-    """
-
-    home: str
-    trees: Mapping[str, Sequence[str]]
-    router: Router
-    check: BackgroundCommand
-    mend: BackgroundCommand
-    reindex: BackgroundCommand
-    reencrypts: ReencryptionJobs
+    def __init__(self, effective: Effective, router: Router, reencrypts: ReencryptionJobs) -> None:
+        self.router, self.reencrypts = router, reencrypts
+        self.check, self.reindex = (BackgroundCommand(name, effective) for name in ("check", "reindex"))
+        self.mend = BackgroundCommand("check", effective, "mend")
+        self.home = effective.settings.home  # with the records of the last check and the last backup
+        names = ("", *effective.settings.roots.named)
+        self.trees: Mapping[str, Sequence[str]] = {
+            "": (),
+            **{tree_name(name): ("--datasource", name) for name in names},
+        }
+        """The options that choose a tree for a check, by its name in findings."""
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/health", "health", self.show, "Health")
@@ -287,7 +287,14 @@ class HealthPage:
                 if each.outcome != _OPEN or found.get(key, each).outcome == _MENDED or key not in found:
                     found[key] = each
             if found[asked].outcome == _OPEN:
-                found[asked] = replace(found[asked], **_without_result(run, is_there=asked in met))
+                outcome, said = _MENDED, "it is no longer there"
+                if run.is_running:
+                    outcome, said = _RUNNING, ""
+                elif run.totals is None:
+                    outcome, said = _FAILED, (run.text or _STOPPED).splitlines()[-1].removeprefix("Error: ")
+                elif asked in met:
+                    outcome, said = _FAILED, "it cannot be repaired alone"
+                found[asked] = replace(found[asked], outcome=outcome, said=said)
         return list(found.values())
 
     def _check(self, values: Values) -> Question:
@@ -362,16 +369,6 @@ def _findings(output: Output | None) -> list[CheckFinding]:
         with suppress(msgspec.DecodeError):
             found.append(_finding(line))
     return found
-
-
-def _without_result(run: Output, *, is_there: bool) -> dict[str, str]:
-    if run.is_running:
-        return {"outcome": _RUNNING}
-    if run.totals is None:
-        return {"outcome": _FAILED, "said": (run.text or _STOPPED).splitlines()[-1].removeprefix("Error: ")}
-    if is_there:
-        return {"outcome": _FAILED, "said": "it cannot be repaired alone"}
-    return {"outcome": _MENDED, "said": "it is no longer there"}
 
 
 def _counted(checked: Output, standing: Iterable[CheckFinding]) -> CheckTotals:

@@ -111,16 +111,11 @@ class Translating(Extension):
                 yield token
                 continue
             for piece, is_text in reader.pieces(token.value):
-                yield from _lookup(piece, token.lineno) if is_text else (Token(token.lineno, "data", piece),)
-
-
-def _lookup(text: str, line: int) -> Iterator[Token]:
-    yield Token(line, "variable_begin", "{{")
-    yield Token(line, "name", "translated")
-    yield Token(line, "lparen", "(")
-    yield Token(line, "string", text)
-    yield Token(line, "rparen", ")")
-    yield Token(line, "variable_end", "}}")
+                pairs: tuple[tuple[str, str], ...] = (("data", piece),)
+                if is_text:
+                    call = ("name", "translated"), ("lparen", "("), ("string", piece), ("rparen", ")")
+                    pairs = (("variable_begin", "{{"), *call, ("variable_end", "}}"))
+                yield from (Token(token.lineno, *pair) for pair in pairs)
 
 
 class TextReader:

@@ -16,14 +16,12 @@ from persistence.http.audit import RequestAudit
 from persistence.http.logs import CALLER, CAUSE
 from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
-from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages import service_pages
-from persistence.pages.document_pages import DocumentActions, DocumentPages
-from persistence.pages.form_pages import FormPages
+from persistence.pages.document_pages import DocumentPages
+from persistence.pages.form_pages import FormPages, ServedForms
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.served_forms import ServedForms
-from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
+from persistence.pages.site import NAME, ROOT, Administrators, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
 from persistence.services.documents import Documents
@@ -56,7 +54,7 @@ def _log_in(sessions: Sessions) -> str | AnyResponse:
 
 def _log_out(sessions: Sessions) -> AnyResponse:
     if request.method == "POST":
-        sessions.record.end(g.session.id)
+        sessions.end(g.session.id)
         g.ended = True
     return redirect(ROOT, HTTPStatus.SEE_OTHER)
 
@@ -101,31 +99,21 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
 ) -> None:
     """Add every page, in the order of the navigation. They read ``errors`` and ``key_uses``."""
     keys = administrators.keys
-    sessions = Sessions(administrators, LoginRecord(effective.settings.home))
+    sessions = Sessions(administrators, effective.settings.home)
     site = Site(sessions, request_audit)
     site.form("/admin/login", "login", partial(_log_in, sessions))
     site.form("/admin/logout", "logout", partial(_log_out, sessions))
     dialect = DIALECTS[effective.settings.dialect]
     forms = ServedForms(providers, dialect)
-    check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
-    health = HealthPage(
-        effective.settings.home,
-        {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)}},
-        providers.router,
-        check,
-        BackgroundCommand("check", effective, "mend"),
-        reindex,
-        reencrypts,
-    )
+    health = HealthPage(effective, providers.router, reencrypts)
     service_pages.OverviewPage(
         effective, providers, keys, metrics, errors, at_rest, forms.routes, health.last_check
     ).add_to(site)
     documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
     FormPages(forms, documents).add_to(site)
     DocumentPages(forms, documents).add_to(site)
-    DocumentActions(documents).add_to(site)
     health.add_to(site)
-    service_pages.AuditPage(effective.settings, keys, audit).add_to(site)
+    service_pages.AuditPage(effective.settings, keys, BackgroundCommand("audit", effective)).add_to(site)
     if effective.settings.events:
         service_pages.EventsPage(changes, effective.settings.webhook).add_to(site)
     service_pages.KeysPage(keys, administrators.named, key_uses, at_rest).add_to(site)

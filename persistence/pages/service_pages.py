@@ -466,14 +466,11 @@ def _row(facts: Facts) -> dict[str, object]:
     else:
         text = _OUTCOMES.get(outcome, "failed: {result}" if outcome.startswith("status ") else "{result}")
     result, is_bad = translated(text, result=outcome), text.startswith(("failed", "refused"))
-    return {**facts, "place": subject_of(facts), "said": _details(facts), "outcome": result, "is_bad": is_bad}
-
-
-def _details(facts: Facts) -> str:
     details = facts.get("details")
     given = details.items() if isinstance(details, dict) else ()
     texts = ((name, ", ".join(map(str, each)) if isinstance(each, list) else each) for name, each in given)
-    return "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[: limits.LONGEST_VALUE]
+    said = "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[: limits.LONGEST_VALUE]
+    return {**facts, "place": subject_of(facts), "said": said, "outcome": result, "is_bad": is_bad}
 
 
 _MOST_DIGITS = 18

@@ -22,17 +22,8 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence import __version__, limits
+from persistence import __version__, errors, limits
 from persistence import keys as passwords
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    ForbiddenError,
-    NotFoundError,
-    PersistenceError,
-    one_line,
-    status_of,
-)
 from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
@@ -50,7 +41,7 @@ from persistence.storage.root import KeyFile
 # there is none the pages are off. A session is a signed cookie; it ends with the key or password that began it.
 
 
-class TooManyLoginsError(PersistenceError):
+class TooManyLoginsError(errors.PersistenceError):
     """Logins failed too often within a minute; the next one is looked at in ``seconds``."""
 
     def __init__(self, seconds: int) -> None:
@@ -71,47 +62,6 @@ class _Ended(msgspec.Struct, frozen=True, array_like=True):
 class _Logins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failed: tuple[_Failed, ...] = ()
     ended: tuple[_Ended, ...] = ()
-
-
-class LoginRecord:
-    """The file in a home directory. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
-
-    def __init__(self, home: str) -> None:
-        path = f"{Layout(home).own(PAGES)}/logins.json"
-        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
-
-    def begin(self, peer: str) -> None:
-        """Count a login as failed before it is looked at: many at once must not all be tried."""
-        with self._file.changing() as known:
-            now = time.time()  # read under the lock: an earlier login is not in the future
-            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
-            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
-            own = [each.at for each in failed if each.peer == peer]
-            for times, most in (
-                (own, limits.FAILED_LOGINS),
-                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
-            ):
-                if len(times) >= most:
-                    if failed != known.failed:
-                        self._file.write(msgspec.structs.replace(known, failed=failed))
-                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
-            self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
-
-    def succeeded(self, peer: str) -> None:
-        with self._file.changing() as known:
-            failed = tuple(each for each in known.failed if each.peer != peer)
-            self._file.write(msgspec.structs.replace(known, failed=failed))
-
-    def end(self, session: str) -> None:
-        """Remember that a session was ended: its cookie may still be somewhere."""
-        now = time.time()
-        with self._file.changing() as known:
-            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
-            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
-            self._file.write(msgspec.structs.replace(known, ended=kept))
-
-    def has_ended(self, session: str) -> bool:
-        return any(each.id == session for each in self._file.read().ended)
 
 
 COOKIE = "persistence_session"
@@ -185,22 +135,54 @@ class Administrators:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Sessions:
-    """Begins, finds, renews and ends sessions, as signed cookies."""
+    """Begins, finds, renews and ends sessions, as signed cookies.
 
-    administrators: Administrators
-    record: LoginRecord
+    A file in a home directory has the logins that have failed and the sessions that were ended. Methods raise
+    ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``.
+    """
+
+    def __init__(self, administrators: Administrators, home: str) -> None:
+        self.administrators = administrators
+        path = f"{Layout(home).own(PAGES)}/logins.json"
+        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
 
     def log_in(self, name: str, secret: str, peer: str, *, is_secure: bool) -> LoginSession | None:
         """Return a new session; ``None`` if the name has neither that API key nor that password."""
-        self.record.begin(peer)
+        self._begin(peer)
         credential = self.administrators.credential(name, secret)
         if credential is None:
             return None
-        self.record.succeeded(peer)
+        with self._file.changing() as known:
+            failed = tuple(each for each in known.failed if each.peer != peer)
+            self._file.write(msgspec.structs.replace(known, failed=failed))
         now = int(time.time())
         return LoginSession(secrets.token_hex(16), name, credential, now, now, secrets.token_hex(16), is_secure)
+
+    def _begin(self, peer: str) -> None:
+        """Count a login as failed before it is looked at: many at once must not all be tried."""
+        with self._file.changing() as known:
+            now = time.time()  # read under the lock: an earlier login is not in the future
+            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
+            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
+            own = [each.at for each in failed if each.peer == peer]
+            for times, most in (
+                (own, limits.FAILED_LOGINS),
+                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
+            ):
+                if len(times) >= most:
+                    if failed != known.failed:
+                        self._file.write(msgspec.structs.replace(known, failed=failed))
+                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
+            self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
+
+    def end(self, session: str) -> None:
+        """Remember that a session was ended: its cookie may still be somewhere."""
+        now = time.time()
+        with self._file.changing() as known:
+            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
+            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
+            self._file.write(msgspec.structs.replace(known, ended=kept))
 
     def of(self, request: Request) -> LoginSession | None:
         secret = self.administrators.keys.session_secret()
@@ -214,7 +196,9 @@ class Sessions:
         is_young = now - found.began < limits.LONGEST_SESSION and now - found.seen < limits.LONGEST_IDLE
         known = self.administrators.credentials(found.name)
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
-        return found if is_young and is_valid and not self.record.has_ended(found.id) else None
+        if not (is_young and is_valid) or any(each.id == found.id for each in self._file.read().ended):
+            return None
+        return found
 
     def keep(self, response: AnyResponse, request: Request, session: LoginSession, notice: str | None = None) -> None:
         """Renew the cookie where that is due, or set it with a notice for the next page; "" is none."""
@@ -328,7 +312,7 @@ def midnight(day: str, days_later: int = 0) -> Instant:
         wanted = date.fromisoformat(day) + timedelta(days=days_later)
         return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=time_zone()))
     except (ValueError, OverflowError) as error:
-        raise BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
+        raise errors.BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
 
 
 def instant(text: str | None) -> Markup:
@@ -376,7 +360,7 @@ def duration(seconds: float) -> str:
 
 def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged: bool = False) -> Response:
     """Return the page of an error, and hand its cause to the log."""
-    request.environ[CAUSE] = one_line(cause)
+    request.environ[CAUSE] = errors.one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(request.environ)
     g.setdefault("session", None)
@@ -386,8 +370,10 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
 
 
 def _error(error: Exception) -> Response:
-    if isinstance(error, PersistenceError):
-        return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
+    if isinstance(error, errors.PersistenceError):
+        return page(
+            errors.status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, errors.DamagedError)
+        )
     if isinstance(error, HTTPException):
         return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
     logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID, ""), exception=error)
@@ -513,7 +499,9 @@ class Site:
         request.environ[CALLER] = g.session.name
         token = request.form.get("csrf", "") if request.method == "POST" else g.session.csrf
         if not hmac.compare_digest(token.encode(), g.session.csrf.encode()):
-            raise ForbiddenError("this form is not from your session: go back, load the page again, and repeat it")
+            raise errors.ForbiddenError(
+                "this form is not from your session: go back, load the page again, and repeat it"
+            )
         return None
 
     def _context(self) -> dict[str, object]:
@@ -544,10 +532,10 @@ class Site:
 
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:
-            raise NotFoundError("there is nothing under this path")
+            raise errors.NotFoundError("there is nothing under this path")
         unchanging = {"Cache-Control": "private, max-age=31536000, immutable"}  # the address has a digest
         return Response(self._assets[name], content_type=_ASSETS[name], headers=unchanging)
 
 
 def _unknown(unknown: str) -> AnyResponse:
-    raise NotFoundError(f"there is no page {unknown}")
+    raise errors.NotFoundError(f"there is no page {unknown}")

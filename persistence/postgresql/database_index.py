@@ -17,16 +17,7 @@ from persistence import processes
 from persistence.catalog import Definition
 from persistence.closable import Closable, Jobs, closed
 from persistence.errors import BadRequestError, BusyError
-from persistence.index.protocol import (
-    Budget,
-    Fact,
-    ReindexingStatus,
-    VersionState,
-    key_of,
-    reported,
-    searched_owners,
-    status_in,
-)
+from persistence.index.protocol import Budget, Fact, ReindexingStatus, key_of, reported, status_in
 from persistence.index.search_compiler import (
     Condition,
     Key,
@@ -37,6 +28,7 @@ from persistence.index.search_compiler import (
     Sql,
     any_of,
     joined,
+    searched_partitions,
 )
 from persistence.index.sources import DefinitionState
 from persistence.limits import (
@@ -188,16 +180,7 @@ class DatabaseIndex(Closable):
             with self._searching(form, number, budget) as (connection, allow):
                 while connection.first.nextset() and connection.first.description is None:
                     pass
-                indexed, searched, outdated = dict[int, VersionState](), list[Partition](), 0
-                for partition, version, is_draft, generation, documents, *row in connection.first.fetchall():
-                    owners = searched_owners(scope, version, is_draft=is_draft)
-                    if owners is None:
-                        continue
-                    state = indexed[version] = VersionState.of_row(row)
-                    if generation != state.generation:  # hidden where its definition was deleted (spec search 2.5)
-                        outdated += 0 if state.state is DefinitionState.DELETED else documents
-                    elif documents:
-                        searched.append(Partition(partition, documents, state.numbers, is_draft, owners, state.types))
+                searched, indexed, outdated = searched_partitions(connection.first.fetchall(), scope)
                 versions = [each for each in sorted(indexed) if not is_current(form, each, indexed[each])]
                 if not versions and not outdated:
                     dialect = PostgresDialect(connection, searched)

@@ -26,7 +26,7 @@ from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.locations import trees_and_bases
 from persistence.providers.opened import Place, Providers
-from persistence.providers.router import Engine, Provider
+from persistence.providers.router import Provider
 from persistence.settings import Settings
 from persistence.storage import files, root
 from persistence.storage.storage import Storage
@@ -43,7 +43,7 @@ class LocalDirectory:
             return root.free_in(self.root)
 
 
-class Databases(Engine):
+class Databases:
     """The engine of databases: one pool for an address. Bodies on their way in wait in a directory of this instance."""
 
     def __init__(self, opening: Providers) -> None:

@@ -18,16 +18,8 @@ from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.network_addresses import SCHEME, Bucket
 from persistence.model.texts import json_line
+from persistence.properties import property_table
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import (
-    DATABASES,
-    TREE,
-    KnownProperty,
-    Value,
-    ValueType,
-    is_database,
-    shown_address,
-)
 from persistence.settings import Effective, Roots, Settings
 from persistence.storage.reader import StoreReader
 
@@ -36,14 +28,14 @@ B = TypeVar("B")
 
 def place_of(provider: ProviderProperties, roots: Roots) -> str | None:
     """Return the tree or database of a provider of forms; ``None`` where another service has them."""
-    if provider.kind in DATABASES:
+    if provider.kind in property_table.DATABASES:
         return provider.uri
     if provider.kind == SCHEME:
         raise StartupError(
             f"provider {provider.name!r} keeps forms, and its uri is an object store, which keeps attachments alone:"
             " name it in base-path"
         )
-    if provider.kind != TREE:
+    if provider.kind != property_table.TREE:
         return None
     found = roots.place(provider.datasource)
     if found is None:
@@ -55,13 +47,13 @@ def place_of(provider: ProviderProperties, roots: Roots) -> str | None:
 
 
 def is_in_database(provider: ProviderProperties, roots: Roots) -> bool:
-    return is_database(place_of(provider, roots) or "")
+    return property_table.is_database(place_of(provider, roots) or "")
 
 
 def base_of(provider: ProviderProperties) -> str | None:
     if provider.kind == SCHEME and provider.place is None:
         raise StartupError(f"provider {provider.name!r} keeps attachments: its base-path must name a bucket")
-    if provider.attachments_kind != TREE:
+    if provider.attachments_kind != property_table.TREE:
         return None
     if not provider.base_path or "{" in provider.base_path:
         raise StartupError(
@@ -117,7 +109,7 @@ def served_locations(settings: Settings, properties: Properties) -> Iterator[Ser
     for name, place in roots.named.items():
         yield ServedLocation("forms", place, f"datasource {name}")
     for provider in properties.form_providers:
-        if provider.kind != TREE:
+        if provider.kind != property_table.TREE:
             yield ServedLocation("forms", provider.uri, f"provider {provider.name}")
     for provider in properties.attachment_providers:
         yield ServedLocation(
@@ -178,15 +170,15 @@ def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ..
 def own_directories(settings: Settings, properties: Properties) -> tuple[str, ...]:
     """Return every directory here that the service writes to; the owner of the first is the user to run as."""
     found = trees_and_bases(settings, properties)
-    if not any(map(is_database, places_of(settings, properties))):
+    if not any(map(property_table.is_database, places_of(settings, properties))):
         return found
-    return (settings.local, *found) if is_database(settings.data) else (*found, settings.local)
+    return (settings.local, *found) if property_table.is_database(settings.data) else (*found, settings.local)
 
 
 def places_of(settings: Settings, properties: Properties) -> list[str]:
     """Return the places of forms of this service, each once, trees before databases."""
-    databases = (each.uri for each in properties.form_providers if each.kind in DATABASES)
-    return sorted(dict.fromkeys((*settings.roots.places, *databases)), key=is_database)
+    databases = (each.uri for each in properties.form_providers if each.kind in property_table.DATABASES)
+    return sorted(dict.fromkeys((*settings.roots.places, *databases)), key=property_table.is_database)
 
 
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
@@ -227,11 +219,14 @@ def effective_settings(effective: Effective) -> Iterator[ShownValue]:
     defaults = settings.Settings()
     for name, origin in effective.origins.items():
         value, default = getattr(effective.settings, name), getattr(defaults, name)
-        plain: object = shown_address(value) if isinstance(value, str) else value
+        plain: object = property_table.shown_address(value) if isinstance(value, str) else value
         if value and name in settings.SECRET:
             plain = NOT_SHOWN
         elif isinstance(value, dict):
-            plain = {key: msgspec.structs.replace(each, data=shown_address(each.data)) for key, each in value.items()}
+            plain = {
+                key: msgspec.structs.replace(each, data=property_table.shown_address(each.data))
+                for key, each in value.items()
+            }
         differs = origin != "default" and value != default
         usual = default if differs and not (default and name in settings.PATHS) else None
         yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain, differs, usual)
@@ -245,11 +240,11 @@ def effective_properties(effective: Effective) -> Iterator[ShownValue]:
         yield ShownValue(str(entry), _shown(plain), origin, meaning, plain, origin != "default")
 
 
-def plain_property(known: KnownProperty, value: Value) -> Value:
+def plain_property(known: property_table.KnownProperty, value: property_table.Value) -> property_table.Value:
     """Return a value of a property without secrets and passwords."""
-    if known.kind is ValueType.SECRET and str(value).strip():
+    if known.kind is property_table.ValueType.SECRET and str(value).strip():
         return NOT_SHOWN
-    return shown_address(value) if isinstance(value, str) else value
+    return property_table.shown_address(value) if isinstance(value, str) else value
 
 
 def as_toml(value: object) -> str:

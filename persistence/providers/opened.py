@@ -21,25 +21,16 @@ from persistence.index.outbox import Outbox
 from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sqlite.tree_outbox import TreeOutbox
+from persistence.index.sync.flat_views import FlatViews
 from persistence.index.sync.journal import Journal, OfflineJournal
-from persistence.index.sync.updater import Failed, FlatViews, TreeIndex, Updater
+from persistence.index.sync.updater import Failed, TreeIndex, Updater
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model import network_addresses
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.model.network_addresses import Bucket, RemoteTarget, ServerUrl
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
-from persistence.providers.locations import (
-    bases_of,
-    bodies_by_form,
-    buckets_of,
-    check,
-    defined_elsewhere,
-    definitions_root,
-    kept_apart,
-    place_of,
-    places_of,
-)
+from persistence.providers import locations
 from persistence.providers.router import Engine, Provider, Router, Writable, by_properties, loaded, within
 from persistence.providers.webhooks import require_targets
 from persistence.s3.body_references import settle_notes
@@ -108,7 +99,7 @@ def open_tree(opening: Providers, path: str) -> Tree:
     enter, listener_at = opening.closing.enter_context, opening.listener_at
 
     def index_catalog(form: Form) -> Catalog:
-        return opening.catalog_at(definitions_root(form, path, properties, settings.roots))
+        return opening.catalog_at(locations.definitions_root(form, path, properties, settings.roots))
 
     index = open_index(settings, properties, path, opening.catalog_at)
     listener = index.updater(opening.failed) if listener_at is None else listener_at(path)
@@ -138,14 +129,14 @@ def open_index(settings: Settings, properties: Properties, path: str, catalog_at
     definitions_at = catalog_at or catalogs(integrity)
 
     def source_of(form: Form) -> Source:
-        configured, definitions = properties.of(form), definitions_root(form, path, properties, roots)
+        configured, definitions = properties.of(form), locations.definitions_root(form, path, properties, roots)
         naming = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
         described = SourceDescription(
             form, configured.data_format, dialect.is_designer(form), naming, definitions, hand_edits
         )
         return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
 
-    flat = FlatViews(path, source_of, partial(defined_elsewhere, path, properties, roots))
+    flat = FlatViews(path, source_of, partial(locations.defined_elsewhere, path, properties, roots))
     return TreeIndex(path, Journal(Layout(path).own(JOURNAL)), source_of, flat)
 
 
@@ -192,19 +183,19 @@ def database_at(settings: Settings, address: str) -> DatabasePlace:
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
-    check(properties, settings.roots)
-    return [place_at(settings, each).init() for each in places_of(settings, properties)]
+    locations.check(properties, settings.roots)
+    return [place_at(settings, each).init() for each in locations.places_of(settings, properties)]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
     """Return the reason why the service cannot write into one of its places for now."""
-    check(properties, settings.roots)
+    locations.check(properties, settings.roots)
     require_targets(settings)
-    for base in bases_of(properties):
+    for base in locations.bases_of(properties):
         FileBodies(base)
-    if buckets_of(properties):
+    if locations.buckets_of(properties):
         loaded(_OBJECTS)  # says what to install; the store itself is asked by workers alone, after the fork
-    causes = [place_at(settings, each).probe() for each in places_of(settings, properties)]
+    causes = [place_at(settings, each).probe() for each in locations.places_of(settings, properties)]
     return next(filter(None, causes), None)
 
 
@@ -231,7 +222,7 @@ def readable_bodies(
 ) -> Callable[[Form], BodiesReader | ObjectBodies | None]:
     """Return a function from a form to the bodies of its attachments, for commands that only read."""
     at = partial(BodiesReader, integrity=integrity)
-    return bodies_by_form(properties, at, bucket_bodies(settings, properties.keeps_history))
+    return locations.bodies_by_form(properties, at, bucket_bodies(settings, properties.keeps_history))
 
 
 def unheard(_root: str) -> ChangeListener:
@@ -275,7 +266,7 @@ class Providers(Closable):
         keeps_history: KeepsHistory | None = None,
     ) -> None:
         """Try nothing out: a worker that starts on a full disk must be able to read."""
-        check(properties, settings.roots)
+        locations.check(properties, settings.roots)
         self.settings = settings
         self.properties = properties
         self.closing = ExitStack()
@@ -301,8 +292,8 @@ class Providers(Closable):
     def _open_all(self) -> None:
         roots, properties = self.settings.roots, self.properties
         self.trees: Mapping[str, Tree] = {path: self.tree_at(path) for path in roots}
-        self.written += map(self._files_at, dict.fromkeys(bases_of(properties)))
-        for bucket in buckets_of(properties):
+        self.written += map(self._files_at, dict.fromkeys(locations.bases_of(properties)))
+        for bucket in locations.buckets_of(properties):
             self.sweeps.append(partial(settle_notes, self._bodies_at(bucket), self.data_of))
         for configured in properties.attachment_providers:
             if configured.attachments_kind != TREE and configured.place is None:
@@ -376,7 +367,7 @@ class Providers(Closable):
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self.properties, self._files_at, self._bodies_at)
+        return locations.bodies_by_form(self.properties, self._files_at, self._bodies_at)
 
     def _engine(self, kind: str) -> Engine:
         name = ENGINES[kind]
@@ -385,7 +376,7 @@ class Providers(Closable):
         return self._engines[name]
 
     def _open(self, configured: ProviderProperties) -> Provider:
-        place = place_of(configured, self.settings.roots)
+        place = locations.place_of(configured, self.settings.roots)
         if place is None and self.listener_at is None:
             return self._engine(configured.kind).provider(configured)
         # The default tree stands for another service: no command calls one.
@@ -402,7 +393,7 @@ class Providers(Closable):
         return self._at[place]
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
-        here: Bodies | None = kept_apart(configured, self._files_at, self._bodies_at)
+        here: Bodies | None = locations.kept_apart(configured, self._files_at, self._bodies_at)
         if here is not None or self.listener_at is not None:
             return here
         return self._engine(configured.kind).bodies(configured, main)
@@ -462,9 +453,8 @@ def managing(
 def moving(settings: Settings, properties: Properties, place: str) -> Iterator[OpenedPlace]:
     """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
     settings = with_calls_of_a_move(settings)
-    if is_database(place) and place not in places_of(
-        settings, properties
-    ):  # its index goes by its own definitions, as when served
+    if is_database(place) and place not in locations.places_of(settings, properties):
+        # Its index goes by its own definitions, as when served.
         settings = msgspec.structs.replace(settings, data=place)
     with managing(settings, properties, place, keeps_all) as opened:
         yield opened

@@ -12,7 +12,7 @@ from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.opened import Providers
-from persistence.providers.router import Engine, Provider
+from persistence.providers.router import Provider
 from persistence.remote.remote_calls import Client, ProviderNames, RemoteIndex, RemoteReindexing
 from persistence.remote.remote_store import RemoteBodies, RemoteStore
 from persistence.storage.locks import Locks
@@ -21,7 +21,7 @@ from persistence.storage.storage import Readable
 from persistence.wire import CallPolicy, Connection
 
 
-class Remotes(Engine):
+class Remotes:
     """The engine of other services, which share connections by address. Bodies and locks are in the home directory."""
 
     def __init__(self, opening: Providers) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from persistence.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
@@ -21,9 +20,6 @@ from persistence.properties.properties import FormProperties, Properties, Provid
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import Bodies, MaintainedDatabase, RevisionStorage, Storage
-
-if TYPE_CHECKING:
-    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,18 +52,15 @@ class Writable(Protocol):
         """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
 
 
-class Engine(ABC):
-    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider."""
+class Engine(Protocol):
+    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
-    @abstractmethod
-    def __init__(self, opening: Providers) -> None:
-        """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
+    It is made of ``Providers``. All of it raises ``StartupError`` where something cannot be opened.
+    """
 
-    @abstractmethod
     def provider(self, configured: ProviderProperties) -> Provider:
-        """Open a provider of forms. Raises ``StartupError`` where that cannot be."""
+        """Open a provider of forms."""
 
-    @abstractmethod
     def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 
@@ -131,27 +124,24 @@ ProviderOf = Callable[[ProviderProperties], Provider]
 """Leads from what properties say of a provider to the provider, always the same one."""
 
 
+@dataclass(eq=False)
 class Router:
     """Finds the route of each form by the properties: ``of`` returns it."""
 
-    def __init__(
-        self,
-        properties: Properties,
-        route: Callable[[Form], Route],
-        defining: Callable[[str | None], Iterable[Provider]],
-        keeping_data: Callable[[], Iterable[Provider]],
-    ) -> None:
-        self.properties = properties
-        self.of: Callable[[Form], Route] = lru_cache(FORMS_KEPT)(route)
-        self._defining = defining
-        self._keeping_data = keeping_data
+    properties: Properties
+    of: Callable[[Form], Route]
+    defining: Callable[[str | None], Iterable[Provider]]
+    keeping_data: Callable[[], Iterable[Provider]]
+
+    def __post_init__(self) -> None:
+        self.of = lru_cache(FORMS_KEPT)(self.of)
 
     def published(self, app: str | None, name: str | None) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
         """Return the route of every form, or of those of an application or a form name, with its undamaged versions.
 
         A definition in a provider counts only where rules would look for it.
         """
-        for provider in dict.fromkeys(self._defining(app)):
+        for provider in dict.fromkeys(self.defining(app)):
             for form, versions in provider.catalog.forms(app, name):
                 with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
                     route = self.of(form)
@@ -161,7 +151,7 @@ class Router:
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield every form, or each of an application, that has anything where requests for it look, each once."""
         found: set[Form] = set()
-        for provider in dict.fromkeys((*self._defining(app), *self._keeping_data())):
+        for provider in dict.fromkeys((*self.defining(app), *self.keeping_data())):
             for form in provider.storage.forms(app):
                 with suppress(ConfigurationError):
                     route = self.of(form)
@@ -173,12 +163,12 @@ class Router:
         self.of(form).data.reindexer.version(form, version)
 
     def reindex_all(self) -> None:
-        for provider in dict.fromkeys(self._keeping_data()):
+        for provider in dict.fromkeys(self.keeping_data()):
             provider.reindexer.all()
 
     def reindexing_status(self) -> ReindexingStatus:
         """Return the progress of the first provider that is rebuilding."""
-        found = (provider.reindexer.status() for provider in dict.fromkeys(self._keeping_data()))
+        found = (provider.reindexer.status() for provider in dict.fromkeys(self.keeping_data()))
         return next((status for status in found if status.state is not ReindexingState.STOPPED), ReindexingStatus())
 
 

@@ -299,7 +299,7 @@ class RemotePublisher:
     def _attachment(self, file: OutgoingFile, asked: VersionRequest) -> int | None:
         pair = file.client_hash or ClientHash(_SHA_256, _digest(file))
         if not self.is_forced and not asked.wants_next:
-            with self.client.send(wire.Call("HEAD", self._path(file), (*self.fields, *self._asked(asked)))) as answer:
+            with self.client.send(self._call("HEAD", file, asked)) as answer:
                 own = self.client.own(answer)
                 there = ClientHash(own.text(_HASH_ALGORITHM) or "", own.text(_HASH_VALUE) or "")
                 is_ours = pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
@@ -310,22 +310,20 @@ class RemotePublisher:
 
     def _put(self, file: OutgoingFile, asked: VersionRequest, *more: wire.HeaderField) -> int | None:
         query = (("document", self.source),) if self.source else ()
-        fields = (*self.fields, *self._asked(asked), ("Content-Type", file.content_type.encode("latin-1")), *more)
+        call = self._call("PUT", file, asked, ("Content-Type", file.content_type.encode("latin-1")), *more)
         with file.upload.opened() as content:
-            call = wire.Call("PUT", self._path(file), fields, query, wire.OutgoingContent(content))
-            answer = self.client.send(call)
+            answer = self.client.send(replace(call, query=query, content=wire.OutgoingContent(content)))
         if answer.status not in DONE:
             line = answer.line()
             raise RemoteError(f"{self.client.label} answers {answer.status} to {call.label}{line and f': {line}'}")
         answer.close()
         return self._version(answer)
 
-    def _path(self, file: OutgoingFile) -> str:
-        return self.client.names.path(DefinitionAddress(self.form, 1, file.name))
-
-    def _asked(self, asked: VersionRequest) -> wire.HeaderFields:
-        number = "next" if asked.wants_next else asked.number
-        return () if number is None else (self.client.names.version(number),)
+    def _call(self, method: str, file: OutgoingFile, asked: VersionRequest, *more: wire.HeaderField) -> wire.Call:
+        names, number = self.client.names, "next" if asked.wants_next else asked.number
+        version = () if number is None else (names.version(number),)
+        path = names.path(DefinitionAddress(self.form, 1, file.name))
+        return wire.Call(method, path, (*self.fields, *version, *more))
 
     def _version(self, answer: wire.Answer) -> int | None:
         text = self.client.own(answer).text("Form-Definition-Version") or ""
@@ -442,21 +440,15 @@ def document_ids(client: Client, form: Form, collection: Collection) -> Iterator
             order = Sort(Field.CREATED, is_descending=False)
             query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
             page = [_hit(each, 1) for each in _asked(client, form, scope, query).documents]
+            for document in (hit.document for hit in page if hit.document not in known):
+                known.add(document)
+                yield document
             if len(page) < _PAGE or page[-1].facts.created != since:
                 break
-            yield from _new(page, known)
-        yield from _new(page, known)
         if len(page) < _PAGE:
             return
         known = {hit.document for hit in page if hit.facts.created == page[-1].facts.created}
         since = page[-1].facts.created
-
-
-def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
-    for hit in page:
-        if hit.document not in known:
-            known.add(hit.document)
-            yield hit.document
 
 
 def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:

@@ -109,13 +109,18 @@ def sidecar_of(answer: Answer, client: Client, address: Address) -> Sidecar:
         raise RemoteError(f"the answer for {address} does not say when it was modified")
     if modified == texts.LAST:
         raise RemoteError(f"the answer for {address} says that it was modified at {modified}, which nothing can follow")
+    version = whole_number((own.text("Form-Definition-Version") or "").strip()) or 0
+    if isinstance(address, DefinitionAddress):
+        version = address.version
+    elif not 1 <= version <= LARGEST_VERSION:
+        raise RemoteError(f"the answer for {address} does not say its form definition version")
     algorithm, value = own.text("Hash-Algorithm"), own.text("Hash-Value")
     is_encrypted = algorithm == _ENCRYPTED
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(
         schema=SCHEMA,
         id=tag_of(answer) or _tag(address, modified),
-        version=_version(own, address),
+        version=version,
         modified=modified,
         created=_instant(answer, own, "Created") or modified,
         size=answer.length or 0,
@@ -161,15 +166,6 @@ def _instant(answer: Answer, own: OwnFields, name: str) -> Instant | None:
         return None if common is None else texts.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
     except (BadRequestError, ValueError, OverflowError):
         return None
-
-
-def _version(own: OwnFields, address: Address) -> int:
-    if isinstance(address, DefinitionAddress):
-        return address.version
-    number = whole_number((own.text("Form-Definition-Version") or "").strip()) or 0
-    if not 1 <= number <= LARGEST_VERSION:
-        raise RemoteError(f"the answer for {address} does not say its form definition version")
-    return number
 
 
 def _tag(address: Address, modified: Instant) -> str:

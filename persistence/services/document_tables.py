@@ -28,28 +28,30 @@ from persistence.forms.controls import DESIGNER_COLUMNS, DESIGNER_KEYS, NO_OUTLI
 from persistence.forms.diffs import read_data
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
-from persistence.limits import CHUNK, MOST_OPTIONS, ROWS_AT_ONCE, STORED_LISTED, VERSIONS_JOINED
+from persistence.limits import CHUNK, MOST_OPTIONS, STORED_LISTED, VERSIONS_JOINED
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.queries import (
-    Comparison,
     DraftFilter,
     Drafts,
     ExportedContent,
     ExportQuery,
-    Field,
-    FieldFilter,
     Hit,
     Hits,
     Query,
     Scope,
-    Sort,
     TextMatch,
 )
 from persistence.model.sidecar import DocumentFacts, Sidecar
-from persistence.model.texts import Instant
 from persistence.model.typed_values import OrderedType
 from persistence.providers.router import Route
-from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
+from persistence.services.exporting import (
+    LEFT_OUT,
+    ExportedRevision,
+    Exporting,
+    SelectedForm,
+    found_by_creation,
+    select_forms,
+)
 from persistence.services.spreadsheets import SheetDocument, workbook
 
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
@@ -361,10 +363,7 @@ class DocumentTable:
         return Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
 
     def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
-        """Return all documents that a query finds as CSV, in pieces, in the order in which they were created.
-
-        Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
-        """
+        """Return all documents that a query finds as CSV, in pieces, in the order in which they were created."""
         yield _BOM.encode()
         hits, paths = self._by_creation(query, drafts), [column.path for column in self.columns]
         rows = ((facts_of(hit.document, hit.facts), [hit.values.get(path, ()) for path in paths]) for hit in hits)
@@ -402,29 +401,9 @@ class DocumentTable:
         yield from workbook(documents(), numbered, language, problems, lists_problems=True)
 
     def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
-        paths = tuple(column.path for column in self.columns)
-        since: Instant | None = None
-        offset, seen = 0, set[tuple[str, bool]]()
-        while True:
-            begin = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
-            asked = replace(
-                query,
-                fields=(*query.fields, *begin),
-                sort=Sort(Field.CREATED, is_descending=False),
-                offset=offset,
-                size=ROWS_AT_ONCE,
-                paths=paths,
-            )
-            page = self.find(asked, drafts).page
-            for hit in page:
-                if (hit.document, hit.is_draft) not in seen:
-                    yield hit
-            if len(page) < ROWS_AT_ONCE:
-                return
-            last = page[-1].facts.created
-            offset = offset + ROWS_AT_ONCE if last == since else 0
-            same = {(hit.document, hit.is_draft) for hit in page if hit.facts.created == last}
-            since, seen = last, (seen | same if last == since else same)
+        scope = Scope(None if self.version is None else (self.version,), DraftFilter(drafts))
+        find = partial(self.route.data.index.search, self.route.form, scope)
+        return found_by_creation(find, replace(query, paths=tuple(column.path for column in self.columns)))
 
 
 def outline_of(route: Route, version: int) -> Outline:

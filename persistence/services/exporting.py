@@ -25,7 +25,9 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.archive_metadata import write_metadata
-from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS, SPOOLED_DIRECTORY
+from persistence.forms.search_xml import read_search_request
+from persistence.index.protocol import Budget
+from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS, ROWS_AT_ONCE, SPOOLED_DIRECTORY
 from persistence.model.addresses import (
     DATA_XML,
     ERRORS_ENTRY,
@@ -37,9 +39,28 @@ from persistence.model.addresses import (
     entry_of,
     extended_timestamps,
 )
-from persistence.model.queries import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
+from persistence.model.permissions import FINDING, User
+from persistence.model.queries import (
+    Comparison,
+    DraftFilter,
+    Drafts,
+    ExportedContent,
+    ExportQuery,
+    Field,
+    FieldFilter,
+    Hit,
+    Hits,
+    Query,
+    RevisionHistory,
+    Scope,
+    SentQuery,
+    Sort,
+    VersionFilter,
+    range_of,
+)
 from persistence.model.sidecar import HashedPieces, Sidecar
 from persistence.model.texts import Instant, next_after, to_datetime
+from persistence.model.typed_values import OrderedType
 from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec
 from persistence.services.rules import Get, Read
@@ -55,8 +76,8 @@ LEFT_OUT = (BadRequestError, BusyError, ConfigurationError, DamagedError, NotFou
 
 # The revisions that an export contains, found document by document, with only the facts of one document in memory.
 #
-# Documents in a range of dates are found by their sidecars, of which some 30,000 are read in a second: no index is
-# used.
+# Documents in a range of dates are found by their sidecars, of which some 30,000 are read in a second: the index is
+# used for a search only.
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +129,15 @@ class SelectedForm:
 
     def documents(self) -> Iterator[DocumentAddress]:
         """Yield the documents and drafts that are read, of all versions."""
+        if self.query.search is not None:
+            drafts = DraftFilter(Drafts.INCLUDE if self.query.with_drafts else Drafts.EXCLUDE)
+            numbers = self.versions.numbers
+            scope = Scope(None if numbers is None else tuple(sorted(numbers)), drafts)
+            find = partial(self.route.data.index.search, self.route.form, scope)
+            for hit in found_by_creation(find, replace(self.query.search, paths=())):
+                collection = Collection.DRAFT if hit.is_draft else Collection.DATA
+                yield DocumentAddress(self.route.form, collection, hit.document, DATA_XML)
+            return
         collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
         for collection in collections:
             storage, named = self.route.data.storage, self.query.document
@@ -125,6 +155,58 @@ class SelectedForm:
         return replace(self, versions=VersionFilter(numbers))
 
 
+def parse_search(text: str | None) -> Query | None:
+    """Read the conditions of a search in a parameter, XML or JSON; nothing is none."""
+    if text is None or not text.strip():
+        return None
+    sent = SentQuery((text.encode(),), is_json=text.lstrip().startswith("{"))
+    request = read_search_request(sent, User(name="-"), is_strict=True)
+    if request.drafts != DraftFilter() or request.any_of != FINDING:
+        raise BadRequestError("the search of an export has no drafts and no operations")
+    if any(each.field is Field.LEASED_BY for each in request.query.fields):
+        raise BadRequestError("the search of an export cannot have leased-by")
+    return request.query
+
+
+def found_by_creation(find: Callable[[Query, Budget], Hits], query: Query) -> Iterator[Hit]:
+    """Yield all that a query finds, in the order in which it was created.
+
+    Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
+    """
+    since: Instant | None = None
+    offset, seen = 0, set[tuple[str, bool]]()
+    while True:
+        begin = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+        by_creation = Sort(Field.CREATED, is_descending=False)
+        fields = (*query.fields, *begin)
+        page = find(replace(query, fields=fields, sort=by_creation, offset=offset, size=ROWS_AT_ONCE), Budget()).page
+        for hit in page:
+            if (hit.document, hit.is_draft) not in seen:
+                yield hit
+        if len(page) < ROWS_AT_ONCE:
+            return
+        last = page[-1].facts.created
+        offset = offset + ROWS_AT_ONCE if last == since else 0
+        same = {(hit.document, hit.is_draft) for hit in page if hit.facts.created == last}
+        since, seen = last, (seen | same if last == since else same)
+
+
+def _require_indexed(route: Route, query: Query) -> None:
+    """Refuse conditions that no version of a form can meet."""
+    types: dict[str, OrderedType | None] = {}
+    for published in route.catalog.published(route.form, skips_damaged=True):
+        definition = route.indexed(route.catalog.of(route.form, published.version))
+        types |= {key.path: key.type for key in definition.index_keys(route.properties.data_format).keys}
+    for each in query.controls:
+        if each.path not in types:
+            raise BadRequestError(f"{each.path!r} is not an indexed control of {route.form}")
+        of = types[each.path]
+        if each.match.is_range and of is None:
+            raise BadRequestError(f"{each.path!r} of {route.form} cannot have the match {each.match.value}: no type")
+        if each.match.is_range and of is not None:
+            range_of((each,), of)
+
+
 def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
     """Return the forms that a query names, in order. What a wildcard finds may be nothing."""
     apps = {pattern.app for pattern in query.patterns}
@@ -138,6 +220,8 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
         route = router.of(form)
         versions = query.versions(form, cache(lambda route=route: route.catalog.latest_version(route.form) or 1))
         if versions is not None:
+            if query.search is not None:
+                _require_indexed(route, query.search)
             selected.append(SelectedForm(route, query, versions))
     return selected
 

@@ -38,11 +38,9 @@ ABANDONED_AFTER = 60.0  # Seconds after which a temporary file that nobody holds
 
 
 class Upload:
-    """One body being received below a root. Use it in a ``with`` block: what was not placed by its end is gone.
+    """One body being received below a root. Use it in a ``with`` block: what was not placed by its end is gone."""
 
-    ``size`` is in bytes; ``digest`` is ``sha256:`` and hex digits. Methods raise ``OSError``.
-    """
-
+    # ``size`` is in bytes; ``digest`` is ``sha256:`` and hex digits. Methods raise ``OSError``.
     def __init__(self, root: str) -> None:
         self.id = fresh_id()
         self.size = 0
@@ -110,11 +108,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingFile:
-    """A file that was received to be sent to another server.
+    """A file that was received to be sent to another server."""
 
-    ``client_hash`` is the one that a client gave with it. With ``may_stay`` a file of its name that is there stays.
-    """
-
+    # ``client_hash`` is the one that a client gave with it. With ``may_stay`` a file of its name that is there stays.
     name: str
     content_type: str
     upload: Upload
@@ -160,11 +156,9 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
 
 
 def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = None) -> Committed:
-    """Finish or discard a last write that a crash interrupted, under the lock; return the committed revision.
-
-    ``set_aside`` moves an edit away that was made while a killed commit waited to be finished. The revision that the
-    commit replaces has a second name in the history, unless it was edited.
-    """
+    """Finish or discard a last write that a crash interrupted, under the lock; return the committed revision."""
+    # ``set_aside`` moves an edit away that was made while a killed commit waited to be finished. The revision that the
+    # commit replaces has a second name in the history, unless it was edited.
     committed = Committed.at(paths)
     sidecar = committed.sidecar
     if sidecar is not None and sidecar.deleted:
@@ -185,10 +179,8 @@ def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = No
 
 
 def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
-    """Make a sidecar belong to the content in place, which gets its stamp.
-
-    A later write to the content changes its time again, so a late change of an editor is found later.
-    """
+    """Make a sidecar belong to the content in place, which gets its stamp."""
+    # A later write to the content changes its time again, so a late change of an editor is found later.
     files.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
     files.stamp_durably(paths.content, stamp(sidecar))
     replace_sidecar(paths, sidecar)
@@ -212,11 +204,9 @@ def replace_sidecar(
     over: Committed | None = None,
     settle: Callable[[int], None] | None = None,
 ) -> None:
-    """Commit: replace the sidecar, by one of an uploaded content, one that is repaired, or a tombstone.
-
-    ``settle`` makes every name durable that the commit relies on, at least those in the directory, which it gets open.
-    The content waits under the name that it arrived with.
-    """
+    """Commit: replace the sidecar, by one of an uploaded content, one that is repaired, or a tombstone."""
+    # ``settle`` makes every name durable that the commit relies on, at least those in the directory, which it gets
+    # open. The content waits under the name that it arrived with.
     directory = files.open_directory(paths.directory)
     try:
         with files.written(paths.next_sidecar, stored_revision.encode(sidecar, paths.address)) as prepared:
@@ -239,12 +229,10 @@ def replace_sidecar(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The committed sidecar of a resource, ``None`` where nothing was ever stored, and the fingerprint of its file.
+    """The committed sidecar of a resource, ``None`` where nothing was ever stored, and the fingerprint of its file."""
 
-    Locks make conflicts rare, and the fingerprint makes them safe: a lock may be lost (its file was removed, the file
-    system of another machine does not see it).
-    """
-
+    # Locks make conflicts rare, and the fingerprint makes them safe: a lock may be lost (its file was removed, the file
+    # system of another machine does not see it).
     paths: FilePaths
     sidecar: Sidecar | None
     fingerprint: FileFingerprint | None
@@ -270,11 +258,9 @@ class Committed:
             raise self._replaced()
 
     def require_before(self, prepared: int) -> None:
-        """Make sure of it once more, right before the commit, and that the next sidecar is in its place.
-
-        ``prepared`` is that sidecar, open. Between this and the rename are microseconds: there is no rename that
-        compares.
-        """
+        """Make sure of it once more, right before the commit, and that the next sidecar is in its place."""
+        # ``prepared`` is that sidecar, open. Between this and the rename are microseconds: there is no rename that
+        # compares.
         is_ours = stored_revision.is_still_at(prepared, self.paths.next_sidecar)
         if is_ours and stored_revision.file_fingerprint(self.paths.sidecar) == self.fingerprint:
             return
@@ -287,11 +273,9 @@ class Committed:
 
 
 def keep_edit(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep an edit by hand that is about to be replaced as a revision of its own, with a sidecar that describes it.
-
-    It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
-    may have done so. Returns what ``keep`` does.
-    """
+    """Keep an edit by hand that is about to be replaced as a revision of its own, with a sidecar that describes it."""
+    # It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
+    # may have done so. Returns what ``keep`` does.
     modified = over.sidecar.modified
     if files.exists(paths.revision(modified).sidecar):
         modified = over.latest
@@ -320,11 +304,9 @@ def keep_edit(paths: FilePaths, over: StoredRevision) -> int:
 
 
 def keep(paths: FilePaths, sidecar: Sidecar) -> int:
-    """Keep the revision that is about to be replaced; content and sidecar get a second name each.
-
-    Returns the directory of these names, open, to be made durable and closed. It is opened first, because a path to be
-    linked to may lead through a symbolic link, and an open directory does not.
-    """
+    """Keep the revision that is about to be replaced; content and sidecar get a second name each."""
+    # Returns the directory of these names, open, to be made durable and closed. It is opened first, because a path to
+    # be linked to may lead through a symbolic link, and an open directory does not.
     revision = paths.revision(sidecar.modified)
     try:
         history = files.open_directory(paths.history)
@@ -342,11 +324,9 @@ def keep(paths: FilePaths, sidecar: Sidecar) -> int:
 
 
 def remove_second_name(paths: FilePaths, committed: Sidecar) -> None:
-    """Remove the second name in the history that an interrupted write has left of the current revision.
-
-    It is recognized by the id, which a rewriting of the current revision changes. The content goes first: without it
-    the other is still recognized.
-    """
+    """Remove the second name in the history that an interrupted write has left of the current revision."""
+    # It is recognized by the id, which a rewriting of the current revision changes. The content goes first: without it
+    # the other is still recognized.
     second = paths.revision(committed.modified)
     try:
         kept = stored_revision.read_sidecar(second)
@@ -371,10 +351,8 @@ def remove_second_name(paths: FilePaths, committed: Sidecar) -> None:
 
 
 def remove(revisions: Sequence[FilePaths]) -> list[Sidecar]:
-    """Remove revisions that lie in one directory, under the lock of their document; return their sidecars.
-
-    Those that are gone already are left out.
-    """
+    """Remove revisions that lie in one directory, under the lock of their document; return their sidecars."""
+    # Those that are gone already are left out.
     found = [(paths, sidecar) for paths in revisions if (sidecar := recover(paths).sidecar) is not None]
     if not found:
         return []

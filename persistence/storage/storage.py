@@ -11,7 +11,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
 import msgspec
@@ -364,12 +364,10 @@ OlderRevisions = Callable[[Instant], Iterable[Sidecar]]
 
 
 class EventRecorder(Protocol):
-    """Records an event of every commit, while the lock of its resource is held; what has no events is ignored.
+    """Records an event of every commit, while the lock of its resource is held; what has no events is ignored."""
 
-    ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file, in
-    seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
-    """
-
+    # ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file,
+    # in seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
     def prepare(self) -> None:
         """Be there before a change has its instant. ``DiskError`` or ``BusyError``: it must not happen."""
 
@@ -386,12 +384,12 @@ class EventRecorder(Protocol):
         """Close everything."""
 
 
+@dataclass(slots=True)
 class ChangeEvents:
     """The events of one lock: of every document one, however much of it changes."""
 
-    def __init__(self, listener: ChangeListener) -> None:
-        self._listener = listener
-        self._notified: dict[tuple[Form, str], None] = {}
+    _listener: ChangeListener
+    _notified: dict[tuple[Form, str], None] = field(default_factory=dict)
 
     def begins(self, form: Form, document: str) -> None:
         if (form, document) not in self._notified:

@@ -220,7 +220,7 @@ class Writer(Writing):
         committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
         committed.require(over.sidecar if over is not None else None)
         paths = committed.paths
-        if layout.is_shortened(paths.name) and not layout.is_shortened(address.name):
+        if paths.name != address.name and layout.is_shortened(paths.name):
             sidecar = msgspec.structs.replace(sidecar, name=address.name)
         self._tell(address)
         if over is None:
@@ -465,10 +465,8 @@ class Store(StoreReader, Storage, Closable):
         recorder: EventRecorder | None = None,
         append_only: bool = False,
     ) -> None:
-        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions.
-
-        It closes the ``recorder``. With ``append_only``, all do.
-        """
+        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions."""
+        # It closes the ``recorder``. With ``append_only``, all do.
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
             root.require(own)
@@ -560,19 +558,14 @@ class Store(StoreReader, Storage, Closable):
     def document_files(self, form: Form, document: str) -> TreeDocumentFiles:
         return TreeDocumentFiles(self.root, form, document)
 
+    def free_bytes(self) -> int:
+        with disk_errors(f"data directory {self.root}"):
+            self._require_writable()
+            return root.free_bytes(self.root)
+
     def _require_writable(self) -> None:
         if self._service.closed:
             raise closed(f"the data directory {self.root}")
-        self._require_shared()
-        self._lease.require()
-
-    def free_bytes(self) -> int:
-        with disk_errors(f"data directory {self.root}"):
-            self._lease.require()
-            self._require_shared()
-            return root.free_bytes(self.root)
-
-    def _require_shared(self) -> None:
         # A `git clean`, say, removes the lock file: the lock that is held must be on the one that is there.
         with self._sharing:
             try:
@@ -581,6 +574,7 @@ class Store(StoreReader, Storage, Closable):
                 is_held = False
         if not is_held:
             self._make_own_again()
+        self._lease.require()
 
     def _make_own_again(self) -> None:
         self._require_tree()

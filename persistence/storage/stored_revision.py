@@ -65,11 +65,9 @@ class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, fo
 
 
 class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields that the checksum is of: all but an ``encrypted`` that is false.
+    """The fields that the checksum is of: all but an ``encrypted`` that is false."""
 
-    Earlier services do not distinguish it from its absence: they compute this checksum, and accept the sidecar.
-    """
-
+    # Earlier services do not distinguish it from its absence: they compute this checksum, and accept the sidecar.
     encrypted: bool = False
 
 

@@ -1,10 +1,8 @@
 """A service in this process with forms, and the commands that report on them."""
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -29,6 +27,9 @@ class Ended(NamedTuple):
     status: int
     out: str
     errors: list[str]
+
+
+Command = Callable[..., Ended]
 
 
 def ended(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ended:

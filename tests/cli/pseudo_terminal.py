@@ -1,7 +1,5 @@
 """A pseudo-terminal for tests: what a program writes to it, and what a person sees then."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """A data directory with documents of every sort, damaged ones too, and the commands on a copy of it."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import replace

@@ -1,18 +1,15 @@
 """Settings with two trees and a directory of attachments, a service over them, and the commands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
 from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import orders
-from tests.cli.command_runner import PREFIX, Ended, ended
+from tests.cli.command_runner import PREFIX, Command, Ended
 from tests.opened import opened
 
 CONFIG = """
@@ -38,13 +35,12 @@ class Several:
     first.
     """
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, directory: Path, command: Command) -> None:
         self.directory = directory
         self.file = directory / "own.toml"
         self.file.write_text(CONFIG.format(directory))
         (directory / "big").mkdir()
-        self._patch = monkeypatch
-        self._capsys = capsys
+        self._command = command
         effective = load(str(self.file), environment={})
         init_places(effective.settings, effective.properties)
         app = opened(create_app(effective.settings, effective.properties))
@@ -63,7 +59,7 @@ class Several:
 
     def run(self, *arguments: str, file: Path | None = None) -> Ended:
         """Run a command with the settings, or with others."""
-        return ended([*arguments, "--config", str(file or self.file)], self._patch, self._capsys)
+        return self._command(*arguments, "--config", str(file or self.file))
 
     def settings_for(self, directory: Path) -> Path:
         """Return the same settings for another directory."""

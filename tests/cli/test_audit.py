@@ -3,8 +3,6 @@
 The lines of requests and commands, and what ``audit show`` selects, are in ``golden/audit.txt``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -12,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from persistence.audit.audit_log import AuditEvent, AuditTrail, prepare
-from tests.cli.command_runner import Ended, ended
+from tests.cli.command_runner import Command, Ended
 from tests.initialised import initialised
 
 
 class Place:
     """A tree with an audit, and the command."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, directory: Path, command: Command) -> None:
         self.directory, self.path = directory, prepare(f"{directory}/audit/audit.jsonl")
-        self._patch, self._capsys = monkeypatch, capsys
+        self._command = command
         initialised(directory / "data")
         self.settings()
 
@@ -31,7 +29,7 @@ class Place:
         )
 
     def run(self, *arguments: str) -> Ended:
-        return ended([*arguments, "--config", f"{self.directory}/settings.toml"], self._patch, self._capsys)
+        return self._command(*arguments, "--config", f"{self.directory}/settings.toml")
 
     def write(self, *events: AuditEvent) -> None:
         with AuditTrail(self.path) as trail:
@@ -43,8 +41,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
-    return Place(tmp_path, monkeypatch, capsys)
+def place(tmp_path: Path, command: Command) -> Place:
+    return Place(tmp_path, command)
 
 
 SAVED = AuditEvent(action="update", app="hr", form="leave", collection="data", document="D", status=204, user="lea")

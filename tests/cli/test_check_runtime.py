@@ -1,7 +1,5 @@
 """``persistence check-runtime`` and ``health``: the sequences of each release, and a runtime's properties."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,13 +18,12 @@ from persistence.client.service_connection import ServiceAnswer, ServiceConnecti
 from persistence.errors import RemoteError
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.wire import Call
-from tests.cli.command_runner import Ended, ended
+from tests.cli.command_runner import Command, Ended
 from tests.docs.markdown import DOCS, rows, spans
 from tests.in_process import serving
 from tests.providers import dripping
 from tests.service import PROVIDER, Service, running
 
-Run = Callable[..., Ended]
 Send = Callable[[ServiceConnection, Call], ServiceAnswer]
 
 READ: Send = ServiceConnection.read
@@ -34,14 +31,14 @@ LEASES = '"oxf.fr.persistence.*.lease" = true\n'
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
     """Runs the command in a directory with settings that have leases, and a tree with a form."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config/persistence.toml").write_text(f'dialect = "orbeon"\n{LEASES}')
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Ended:
-        done = ended(["check-runtime", *arguments], monkeypatch, capsys)
+        done = command("check-runtime", *arguments)
         return done._replace(errors=[line for line in done.errors if not line.startswith("{")])  # the service's log
 
     return run
@@ -58,13 +55,11 @@ def served(directory: Path, settings: str = LEASES, place: str | None = None) ->
 
 
 @pytest.fixture
-def make_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], str]:
+def make_key(tmp_path: Path, command: Command) -> Callable[[str], str]:
     """Makes an API key of the service that is served, and returns the path of a file with it."""
 
     def make(name: str) -> str:
-        made = ended(["api-key", "new", name, "--config", str(tmp_path / "settings.toml")], monkeypatch, capsys)
+        made = command("api-key", "new", name, "--config", str(tmp_path / "settings.toml"))
         (tmp_path / name).write_text(made.out)
         return str(tmp_path / name)
 
@@ -98,7 +93,12 @@ def results(done: Ended) -> tuple[list[StepResult], dict[str, object]]:
     ],
 )
 def test_a_fresh_service_fits_every_release(
-    release: str, engine: str, run: Run, tmp_path: Path, make_key: Callable[[str], str], request: pytest.FixtureRequest
+    release: str,
+    engine: str,
+    run: Command,
+    tmp_path: Path,
+    make_key: Callable[[str], str],
+    request: pytest.FixtureRequest,
 ) -> None:
     place = None if engine == "tree" else str(request.getfixturevalue("database_uri"))
     with served(tmp_path, place=place) as (_, url):
@@ -126,7 +126,7 @@ REINDEXES = {"2023.1": "GET", "2024.1": "GET", "2025.1": "POST", "current": "POS
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_release_is_played_as_it_asks(
-    release: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    release: str, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A HEAD comes before each PUT, whose body comes in chunks; header values are in Latin-1."""
     only(monkeypatch, "list of forms", "data", "names", "reindex")
@@ -159,7 +159,7 @@ def test_each_release_is_played_as_it_asks(
 
 
 def test_nothing_but_tombstones_stays_and_with_an_administrators_key_none_of_documents(
-    run: Run, tmp_path: Path, make_key: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    run: Command, tmp_path: Path, make_key: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(monkeypatch, "attachments", "drafts", "leases", "purge")
     with served(tmp_path) as (service, url):
@@ -192,7 +192,7 @@ def _living(service: Service, app: str) -> list[Path]:
 )
 @pytest.mark.parametrize("steps", [0, 40])
 def test_a_check_that_is_broken_off_is_removed(
-    error: BaseException, text: str, steps: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, text: str, steps: int, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(proxy: RuntimeProxy) -> Iterator[StepResult]:
         yield from islice(runtime_sequences.play(proxy), steps)
@@ -207,7 +207,7 @@ def test_a_check_that_is_broken_off_is_removed(
             assert _living(service, app.name) == []
 
 
-def test_what_cannot_be_removed_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_removed_is_said(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ("/data/new/data.xml", "/leave/form/form.xhtml")
 
     def stubborn(self: ServiceConnection, call: Call) -> ServiceAnswer:
@@ -227,7 +227,9 @@ def test_what_cannot_be_removed_is_said(run: Run, tmp_path: Path, monkeypatch: p
     ]
 
 
-def test_a_service_that_is_gone_at_the_end_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_gone_at_the_end_is_said(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gone(_: RuntimeProxy) -> None:
         raise RemoteError("the service cannot be reached")
 
@@ -240,14 +242,14 @@ def test_a_service_that_is_gone_at_the_end_is_said(run: Run, tmp_path: Path, mon
     assert done.errors[-1].endswith(" was not removed: the service cannot be reached")
 
 
-def test_a_service_of_the_other_dialect(run: Run, tmp_path: Path) -> None:
+def test_a_service_of_the_other_dialect(run: Command, tmp_path: Path) -> None:
     with serving(tmp_path / "served", alone=True) as service:
         done = run("--release", "2025.1", "--url", f"http://127.0.0.1:{service.port}")
     assert (done.status, done.out, len(done.errors)) == (1, "", 1)
     assert "this service speaks dialect 'svc'" in done.errors[0]
 
 
-def test_the_address_is_that_of_the_settings(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_is_that_of_the_settings(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     with served(tmp_path) as (_, url):
         with (tmp_path / "config/persistence.toml").open("a") as file:
@@ -255,7 +257,7 @@ def test_the_address_is_that_of_the_settings(run: Run, tmp_path: Path, monkeypat
         assert run("--release", "2025.1", "--json").out.endswith("}\n")
 
 
-def test_keys(run: Run, tmp_path: Path, make_key: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys(run: Command, tmp_path: Path, make_key: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one, with a wrong one, with one that may not purge, and with an empty file or none."""
     only(monkeypatch, "purge")
     with served(tmp_path) as (_, url):
@@ -283,7 +285,7 @@ def test_keys(run: Run, tmp_path: Path, make_key: Callable[[str], str], monkeypa
     ],
 )
 def test_settings_that_do_not_fit_are_named(
-    settings: str, sequence: str, row: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: str, sequence: str, row: str, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(monkeypatch, sequence)
     with served(tmp_path, settings) as (_, url):
@@ -295,7 +297,7 @@ def test_settings_that_do_not_fit_are_named(
 
 
 def test_leases_that_are_off_are_skipped_with_the_reason(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(monkeypatch, "leases")
     with served(tmp_path, '"oxf.fr.persistence.*.lease" = false\n') as (_, url):
@@ -350,7 +352,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("row", FAULTS)
-def test_a_fault_is_found(row: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_found(row: str, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between service and command something changes the answers."""
     sequence, change = FAULTS[row]
     only(monkeypatch, sequence)
@@ -455,7 +457,7 @@ def written(properties: Mapping[str, str], prefix: str = "oxf.fr.persistence.") 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("case", TABLE)
-def test_the_providers_of_forms_and_what_is_missing(case: str, release: str, run: Run, tmp_path: Path) -> None:
+def test_the_providers_of_forms_and_what_is_missing(case: str, release: str, run: Command, tmp_path: Path) -> None:
     properties, expected, missing = TABLE[case]
     if release == "2023.1":  # it has no default for the application orbeon
         expected = {
@@ -480,7 +482,7 @@ def test_the_providers_of_forms_and_what_is_missing(case: str, release: str, run
     assert done.status == (4 if missing else 0)
 
 
-def test_the_block_to_add_makes_it_complete(run: Run, tmp_path: Path) -> None:
+def test_the_block_to_add_makes_it_complete(run: Command, tmp_path: Path) -> None:
     (tmp_path / "p.xml").write_text(written({**ALL, "files.uri": "http://127.0.0.1:8080"}))
     done = run("--properties", "p.xml")
     block = [line for line in done.out.splitlines() if line.startswith("<property ")]
@@ -499,7 +501,7 @@ def test_the_block_to_add_makes_it_complete(run: Run, tmp_path: Path) -> None:
     ],
     ids=["huge", "deep"],
 )
-def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Run, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Command, tmp_path: Path) -> None:
     (tmp_path / "p.xml").write_text(content)
     done = run("--properties", "p.xml")
     assert (done.status, done.out, len(done.errors)) == (1, "", 1)
@@ -510,55 +512,45 @@ def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Ru
 # ``persistence health``: what containers and monitoring look at
 
 
-def test_a_service_that_can_store_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_that_can_store_is_ready(tmp_path: Path, command: Command) -> None:
     with serving(tmp_path, alone=True) as service:
         url = f"http://127.0.0.1:{service.port}"
-        assert ended(["health", "--url", url], monkeypatch, capsys)[:2] == (0, f"ready: {url}\n")
+        assert command("health", "--url", url)[:2] == (0, f"ready: {url}\n")
         (tmp_path / "settings.toml").write_text(f'bind = "0.0.0.0:{service.port}"\n')
-        assert ended(["health", "--config", str(tmp_path / "settings.toml")], monkeypatch, capsys).out.startswith(
-            "ready"
-        )
-        status, out, _ = ended(["health", "--url", url, "--json"], monkeypatch, capsys)
+        assert command("health", "--config", str(tmp_path / "settings.toml")).out.startswith("ready")
+        status, out, _ = command("health", "--url", url, "--json")
         assert (status, json.loads(out)) == (0, {"url": url, "alive": True, "ready": True, "cause": ""})
 
 
-def test_one_that_cannot_store_is_not_ready_and_one_that_is_gone_not_alive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_cannot_store_is_not_ready_and_one_that_is_gone_not_alive(tmp_path: Path, command: Command) -> None:
     with serving(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}, alone=True) as service:
         url = f"http://127.0.0.1:{service.port}"
-        status, out, errors = ended(["health", "--url", url], monkeypatch, capsys)
+        status, out, errors = command("health", "--url", url)
         assert (status, out) == (1, "")
         assert errors[-1].startswith(f"persistence: {url} is alive, but not ready: ")
         assert "the floor is" in errors[-1]
-    status, _, errors = ended(["health", "--url", url], monkeypatch, capsys)
+    status, _, errors = command("health", "--url", url)
     assert status == 1
     assert errors[0].startswith(f"persistence: {url} is not alive: the service cannot be reached")
 
 
-def test_a_service_on_a_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_on_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     bind = f"unix:{tmp_path}/s"
     monkeypatch.chdir(tmp_path)  # a clone whose service was tried out has notes of a backup in var/data
     monkeypatch.setenv("PERSISTENCE_BIND", bind)
     with running(tmp_path, bind=bind, env={"PERSISTENCE_TRUSTED": "unix"}):
         lines = "persistence: there was no {0} of everything yet: persistence {0} makes a note of it"
         never = [lines.format(run) for run in ("backup", "check")]
-        assert ended(["health"], monkeypatch, capsys) == (0, f"ready: {bind}\n", never)
+        assert command("health") == (0, f"ready: {bind}\n", never)
         monkeypatch.setenv("PERSISTENCE_DATA", str(tmp_path / "data"))
-        assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == 0
-        assert ended(["check"], monkeypatch, capsys).status == 0
-        assert ended(["health"], monkeypatch, capsys) == (0, f"ready: {bind}\n", [])
+        assert command("backup", str(tmp_path / "backups")).status == 0
+        assert command("check").status == 0
+        assert command("health") == (0, f"ready: {bind}\n", [])
 
 
 @pytest.mark.parametrize("first", ["HTTP/1.1 200 OK\r\nX: ", "HTTP/1.1 503 X\r\nContent-Type: text/plain\r\n\r\n"])
-def test_a_service_that_never_comes_to_an_end_is_not_alive(
-    first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_that_never_comes_to_an_end_is_not_alive(first: str, command: Command) -> None:
     """It is never silent for long."""
     with dripping(first.encode(), b"x") as url:
-        status, _, errors = ended(["health", "--url", url, "--timeout", "0.1"], monkeypatch, capsys)
+        status, _, errors = command("health", "--url", url, "--timeout", "0.1")
     assert (status, errors) == (1, [f"persistence: {url} is not alive: the service does not finish its answer"])

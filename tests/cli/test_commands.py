@@ -1,7 +1,5 @@
 """Processes of the command: starts that are refused, a directory for a service, the demonstration, a killed worker."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

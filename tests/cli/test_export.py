@@ -1,7 +1,5 @@
 """``persistence export``: an archive in a file or on standard output; contents are in ``golden/archives.txt``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -14,7 +12,7 @@ import pytest
 
 from persistence.services import exporting
 from persistence.storage import files
-from tests.cli.command_runner import Place, ended
+from tests.cli.command_runner import Command, Place
 from tests.cli.samples import LABELLED
 
 FORM = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Leave</title></head></html>'
@@ -50,12 +48,7 @@ def test_standard_output_has_nothing_but_the_archive(place: Place) -> None:
 
 @pytest.mark.parametrize("is_unnamed", [True, False])
 def test_a_disk_that_fills_leaves_the_file_as_it_was(
-    place: Place,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    is_unnamed: bool,
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, *, is_unnamed: bool
 ) -> None:
     target = tmp_path / "x.zip"
     target.write_bytes(b"before")
@@ -66,7 +59,7 @@ def test_a_disk_that_fills_leaves_the_file_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write_all", full)
-    done = ended(["export", str(target), "--data", str(place.root)], monkeypatch, capsys)
+    done = command("export", str(target), "--data", str(place.root))
     assert done.status == 1
     assert "No space left" in done.errors[-1]
     assert target.read_bytes() == b"before"
@@ -80,13 +73,13 @@ def test_a_disk_that_fills_leaves_the_file_as_it_was(
 
 
 def test_a_disk_that_cannot_be_read_leaves_no_file(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(exporting._Directory, "append", refuse)  # noqa: SLF001 - no disk breaks at will
-    done = ended(["export", str(tmp_path / "x.zip"), "--data", str(place.root)], monkeypatch, capsys)
+    done = command("export", str(tmp_path / "x.zip"), "--data", str(place.root))
     assert (done.status, "Input/output error" in done.errors[-1]) == (1, True)
     assert os.listdir(tmp_path) == ["data"]
 

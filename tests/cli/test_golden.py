@@ -8,8 +8,6 @@ its data. ``{N}`` is the Nth instant of the output before, and ``{NAME}`` one of
 Times, paths and random words are replaced: an instant by one of the same width, with its rank among the output's.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

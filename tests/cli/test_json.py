@@ -1,7 +1,5 @@
 """``--json``: every command that prints facts has it, and prints the objects that docs/json.md describes."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -11,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from persistence.cli.terminal import json_text, safe
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 from tests.cli.samples import FILES
 from tests.docs.commands import leaves
 from tests.docs.markdown import DOCS, rows, spans
@@ -104,13 +102,11 @@ def _is_as_said(name: str, value: object) -> bool:
     return isinstance(value, int | float) if name in {"bytes", "size", "seconds"} else True
 
 
-@pytest.mark.parametrize("command", ["forms", "show", "search", "check", "backup"])
-def test_an_error_is_one_line_and_no_object(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = {"show": ["hr/leave"], "search": ["hr/leave"], "backup": [str(tmp_path / "b")]}.get(command, [])
-    given = [command, *arguments, "--data", str(tmp_path / "none")]
-    plain, as_json = (ended([*given, *more], monkeypatch, capsys) for more in ([], ["--json"]))
+@pytest.mark.parametrize("name", ["forms", "show", "search", "check", "backup"])
+def test_an_error_is_one_line_and_no_object(name: str, tmp_path: Path, command: Command) -> None:
+    arguments = {"show": ["hr/leave"], "search": ["hr/leave"], "backup": [str(tmp_path / "b")]}.get(name, [])
+    given = [name, *arguments, "--data", str(tmp_path / "none")]
+    plain, as_json = (command(*given, *more) for more in ([], ["--json"]))
     assert (as_json.status, as_json.out, len(as_json.errors)) == (1, "", 1)
     assert as_json == plain
 

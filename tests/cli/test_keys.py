@@ -1,7 +1,5 @@
 """``persistence token``, ``api-key``, ``signing-key`` and ``encryption-key``; refusals are in ``golden/access.txt``."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -19,7 +17,7 @@ from persistence.keys import Keys, key_of
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.rules import AccessTokens
 from persistence.storage import root
-from tests.cli.command_runner import PREFIX, Ended, ended
+from tests.cli.command_runner import PREFIX, Command
 from tests.cli.test_commands import PROJECT, gunicorn, persistence
 from tests.encrypted_form import DEFINITION, SECRETS, data
 from tests.opened import close, opened
@@ -29,19 +27,19 @@ PLACE = "hr/leave/2/1b4e28ba"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
     """Run a command in a directory of its own, in which tokens are valid for a week at most."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config").mkdir()
     (tmp_path / "config/persistence.toml").write_text('"svc.access-token.validity.hr.*" = 10080\n')
-    return lambda *arguments: ended(list(arguments), monkeypatch, capsys)
+    return command
 
 
 def keys_of(directory: Path) -> Keys:
     return Keys(f"{directory}/var/keys.json", tree=f"{directory}/var/data")
 
 
-def test_the_first_token_makes_the_key_that_signs_it(tmp_path: Path, run: Callable[..., Ended]) -> None:
+def test_the_first_token_makes_the_key_that_signs_it(tmp_path: Path, run: Command) -> None:
     """The token is alone on standard output, so that it can be piped."""
     done = run("token", PLACE, "--operations", "read,update", "--expires", "7d")
     assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 1)
@@ -54,7 +52,7 @@ def test_the_first_token_makes_the_key_that_signs_it(tmp_path: Path, run: Callab
     assert (tmp_path / "var/keys.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_signing_keys_are_made_listed_and_removed(run: Callable[..., Ended], tmp_path: Path) -> None:
+def test_signing_keys_are_made_listed_and_removed(run: Command, tmp_path: Path) -> None:
     first, second = (run("signing-key", "new").out.strip() for _ in range(2))
     assert [line.split()[::2] for line in run("signing-key", "list").out.splitlines()] == [
         ["ID", "DOES"],
@@ -69,11 +67,11 @@ def test_signing_keys_are_made_listed_and_removed(run: Callable[..., Ended], tmp
     assert (gone.status, gone.errors) == (1, [f"persistence: there is no signing key {first}"])
 
 
-def test_there_are_at_most_twenty(run: Callable[..., Ended]) -> None:
+def test_there_are_at_most_twenty(run: Command) -> None:
     assert [run("signing-key", "new").status for _ in range(21)] == [0] * 20 + [1]
 
 
-def test_api_keys_and_signing_keys_keep_each_other(run: Callable[..., Ended], tmp_path: Path) -> None:
+def test_api_keys_and_signing_keys_keep_each_other(run: Command, tmp_path: Path) -> None:
     run("api-key", "new", "runtime")
     assert "signing" not in (tmp_path / "var/keys.json").read_text()
     run("signing-key", "new")
@@ -86,7 +84,7 @@ def test_api_keys_and_signing_keys_keep_each_other(run: Callable[..., Ended], tm
     assert "signing" not in (tmp_path / "var/keys.json").read_text()
 
 
-def test_a_file_with_signing_keys_that_others_may_read_is_refused(run: Callable[..., Ended], tmp_path: Path) -> None:
+def test_a_file_with_signing_keys_that_others_may_read_is_refused(run: Command, tmp_path: Path) -> None:
     run("signing-key", "new")
     (tmp_path / "var/keys.json").chmod(0o644)
     done = run("api-key", "list")
@@ -101,13 +99,13 @@ ONE = {"PERSISTENCE_WORKERS": "1"}  # where two workers give up at one time, gun
 
 
 @pytest.fixture
-def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
     """Run the command as its entry point does, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: ended(["api-key", *arguments], monkeypatch, capsys)
+    return lambda *arguments: command("api-key", *arguments)
 
 
-def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ended]) -> None:
+def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Command) -> None:
     """So that it can be piped to where it is kept; what to do with it is said beside."""
     done = key("new", "runtime")
     assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 2)
@@ -124,26 +122,26 @@ def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ende
 
 
 @pytest.mark.parametrize(
-    ("command", "sent"),
+    ("line", "sent"),
     [("api-key new ann", ""), ("signing-key new", ""), ("encryption-key new", ""), ("password set ann", "p" * 12)],
 )
 def test_whoever_makes_a_key_in_a_directory_without_settings_learns_where_it_is(
-    tmp_path: Path, command: str, sent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, line: str, sent: str, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     """It may be the wrong directory, and the service open as before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO(sent))
-    done = ended(command.split(), monkeypatch, capsys)
+    done = command(*line.split())
     (file,) = (tmp_path / "var").glob("*keys.json")
     assert done.status == 0
     assert done.errors[-1] == f"persistence: without a settings file here, it is {file}: --config names the service's"
     (tmp_path / "own.toml").write_text('keys = "own.json"\nencryption_keys = "own.json"\n')
     monkeypatch.setattr("sys.stdin", io.StringIO(sent))
-    done = ended([*command.split(), "--config", "own.toml"], monkeypatch, capsys)
+    done = command(*line.split(), "--config", "own.toml")
     assert (done.status, [line for line in done.errors if "without a settings file" in line]) == (0, [])
 
 
-def test_the_list_says_when_a_key_expires_and_when_it_was_used_last(tmp_path: Path, key: Callable[..., Ended]) -> None:
+def test_the_list_says_when_a_key_expires_and_when_it_was_used_last(tmp_path: Path, key: Command) -> None:
     key("new", "runtime")
     key("new", "trial", "--expires", "1s")
     assert key("list").out.splitlines()[0].split() == ["NAME", "MADE", "EXPIRES"]
@@ -155,7 +153,7 @@ def test_the_list_says_when_a_key_expires_and_when_it_was_used_last(tmp_path: Pa
     assert (len(trial), trial[0]) == (3, "trial")
 
 
-def test_a_note_of_uses_that_is_damaged_does_not_hide_the_keys(tmp_path: Path, key: Callable[..., Ended]) -> None:
+def test_a_note_of_uses_that_is_damaged_does_not_hide_the_keys(tmp_path: Path, key: Command) -> None:
     key("new", "runtime")
     (tmp_path / "var/data/.pages").mkdir(parents=True)
     (tmp_path / "var/data/.pages/key-uses.json").write_text("{")
@@ -164,7 +162,7 @@ def test_a_note_of_uses_that_is_damaged_does_not_hide_the_keys(tmp_path: Path, k
 
 
 def test_an_administrator_whose_key_is_limited_is_warned_about(
-    tmp_path: Path, key: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, key: Command, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     warning = (
         "persistence: the setting administrators names limited API keys: reports; they open no pages, and stay within"
@@ -175,13 +173,13 @@ def test_an_administrator_whose_key_is_limited_is_warned_about(
     assert warning not in key("new", "other", "--scope", "read").errors
     assert key("new", "reports", "--scope", "read").errors[-1] == warning
     root.init("var/data")
-    assert warning in ended(["check"], monkeypatch, capsys).errors
-    assert warning not in ended(["check", "--data", "var/data"], monkeypatch, capsys).errors
+    assert warning in command("check").errors
+    assert warning not in command("check", "--data", "var/data").errors
     env = {"PERSISTENCE_ADMINISTRATORS": "boss,reports", "PERSISTENCE_LOG_FORMAT": "text"}
     served = persistence("serve", "--bind", "nowhere.invalid:0", cwd=tmp_path, env=env)
     assert served.stderr.splitlines()[0] == warning
     (tmp_path / "var/keys.json").write_text("{")
-    assert "keys.json cannot be read" in ended(["check"], monkeypatch, capsys).errors[0]
+    assert "keys.json cannot be read" in command("check").errors[0]
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "nowhere.invalid:0", "unix:/nowhere/socket"])
@@ -210,8 +208,6 @@ def test_keys_that_cannot_be_read_refuse_the_start(tmp_path: Path) -> None:
 # ``persistence encryption-key retire``: a key goes when nothing needs it any more, and not before
 
 
-Run = Callable[..., Ended]
-
 CONFIG = """\
 data = "data"
 encryption_keys = "secrets/keys.json"
@@ -227,17 +223,14 @@ data = "disk2"
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
     """Run a command in a directory with two trees and a directory of attachments."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "big").mkdir()
     (tmp_path / "own.toml").write_text(CONFIG + DATASOURCE)
 
-    def command(*arguments: str) -> Ended:
-        return ended([*arguments, "--config", "own.toml"], monkeypatch, capsys)
-
-    assert command("init").status == 0
-    return command
+    assert command("init", "--config", "own.toml").status == 0
+    return lambda *arguments: command(*arguments, "--config", "own.toml")
 
 
 def key_ids(directory: Path) -> list[str]:
@@ -281,23 +274,23 @@ STORED: dict[str, Callable[[FlaskClient], object]] = {
 
 
 @pytest.mark.parametrize("what", STORED)
-def test_a_key_that_something_needs_stays_until_it_was_reencrypted(tmp_path: Path, command: Run, what: str) -> None:
-    old = command("encryption-key", "new").out.strip()
+def test_a_key_that_something_needs_stays_until_it_was_reencrypted(tmp_path: Path, trees: Command, what: str) -> None:
+    old = trees("encryption-key", "new").out.strip()
     with asking() as client:
         for form in ("hr/leave", "apart/leave", "acme/order"):
             put(client, f"{form}/form/form.xhtml", DEFINITION)
         STORED[what](client)
-        new = command("encryption-key", "new").out.strip()
+        new = trees("encryption-key", "new").out.strip()
         if what == "older":
             put(client, "hr/leave/data/1/data.xml")
-    refused = command("encryption-key", "retire", old)
+    refused = trees("encryption-key", "retire", old)
     assert (refused.status, refused.errors) == (4, [f"{old} is not retired: run persistence reencrypt first"])
     assert f": 1 revision encrypted with {old}\n" in refused.out.removeprefix("data: ")
     assert key_ids(tmp_path) == [old, new]
-    assert command("reencrypt").status == 0
-    assert command("encryption-key", "retire", old, "--dry-run").errors == [f"nothing is encrypted with {old}"]
+    assert trees("reencrypt").status == 0
+    assert trees("encryption-key", "retire", old, "--dry-run").errors == [f"nothing is encrypted with {old}"]
     assert key_ids(tmp_path) == [old, new]
-    retired = command("encryption-key", "retire", old)
+    retired = trees("encryption-key", "retire", old)
     assert (retired.status, retired.out) == (0, "")
     assert key_ids(tmp_path) == [new]
     with asking() as client:
@@ -305,31 +298,28 @@ def test_a_key_that_something_needs_stays_until_it_was_reencrypted(tmp_path: Pat
             assert client.get(f"{PREFIX}{path}/data.xml").status_code in (200, 404, 410)
 
 
-def test_a_retired_key_is_kept_in_a_file_of_its_own(tmp_path: Path, command: Run) -> None:
+def test_a_retired_key_is_kept_in_a_file_of_its_own(tmp_path: Path, trees: Command) -> None:
     """Backups from before need it."""
-    old = command("encryption-key", "new").out.strip()
+    old = trees("encryption-key", "new").out.strip()
     secret = json.loads((tmp_path / "secrets/keys.json").read_text())["keys"][0]
-    command("encryption-key", "new")
-    said = command("encryption-key", "retire", old).errors
+    trees("encryption-key", "new")
+    said = trees("encryption-key", "retire", old).errors
     kept = tmp_path / f"secrets/keys.retired-{old}.json"
     assert said == [f"{old} is retired; it is in {kept}: backups made before may need it"]
     assert json.loads(kept.read_text()) == {"format": 1, "keys": [secret]}
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert [line.split()[0] for line in command("encryption-key", "list").out.splitlines()] == [
-        "ID",
-        *key_ids(tmp_path),
-    ]
+    assert [line.split()[0] for line in trees("encryption-key", "list").out.splitlines()] == ["ID", *key_ids(tmp_path)]
 
 
-def test_a_retired_key_decrypts_again_when_its_entry_is_copied_back(tmp_path: Path, command: Run) -> None:
+def test_a_retired_key_decrypts_again_when_its_entry_is_copied_back(tmp_path: Path, trees: Command) -> None:
     """An upload may have ended after nothing was found."""
-    old = command("encryption-key", "new").out.strip()
+    old = trees("encryption-key", "new").out.strip()
     with asking() as client:
         put(client, "hr/leave/form/form.xhtml", DEFINITION)
         put(client, "hr/leave/data/1/data.xml")
     late = (tmp_path / "data/hr/leave/data/1").rename(tmp_path / "late")
-    new = command("encryption-key", "new").out.strip()
-    assert command("encryption-key", "retire", old).status == 0
+    new = trees("encryption-key", "new").out.strip()
+    assert trees("encryption-key", "retire", old).status == 0
     late.rename(tmp_path / "data/hr/leave/data/1")
     with asking() as client:
         assert client.get(f"{PREFIX}hr/leave/data/1/data.xml").status_code == 500
@@ -341,18 +331,18 @@ def test_a_retired_key_decrypts_again_when_its_entry_is_copied_back(tmp_path: Pa
         assert SECRETS[0].encode() in client.get(f"{PREFIX}hr/leave/data/1/data.xml").data
 
 
-def test_a_retirement_that_was_killed_is_completed_by_the_next(tmp_path: Path, command: Run) -> None:
+def test_a_retirement_that_was_killed_is_completed_by_the_next(tmp_path: Path, trees: Command) -> None:
     """The key is in a file of its own before it is taken out."""
-    old, new = (command("encryption-key", "new").out.strip() for _ in range(2))
+    old, new = (trees("encryption-key", "new").out.strip() for _ in range(2))
     before = (tmp_path / "secrets/keys.json").read_bytes()
-    assert command("encryption-key", "retire", old).status == 0
+    assert trees("encryption-key", "retire", old).status == 0
     (tmp_path / "secrets/keys.json").write_bytes(before)
-    assert command("encryption-key", "retire", old).status == 0
+    assert trees("encryption-key", "retire", old).status == 0
     assert key_ids(tmp_path) == [new]
 
 
-def test_keys_of_the_environment_are_left_out_there(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_the_environment_are_left_out_there(trees: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ",".join(f"{name}:{'0123456789abcdef' * 4}" for name in ("k2", "k1"))
     monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEY", given)
-    done = command("encryption-key", "retire", "k1")
+    done = trees("encryption-key", "retire", "k1")
     assert (done.status, "leave the key out there" in done.errors[0]) == (1, True)

@@ -1,7 +1,5 @@
 """``persistence leases``, and what check, backup and restore make of leases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``persistence reindex``: the index is rebuilt, with the service running or not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

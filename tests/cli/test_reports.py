@@ -16,7 +16,7 @@ import pytest
 
 from persistence.cli.terminal import safe
 from persistence.storage.locks import LockFile
-from tests.cli.command_runner import Place, ended
+from tests.cli.command_runner import Command, Place
 from tests.http.test_attachments import DEFINITION, LISTS
 from tests.published import definition
 from tests.sidecars import resealed, said
@@ -83,9 +83,9 @@ def test_the_number_of_names_tells_what_is_meant(place: Place, name: str) -> Non
     ],
 )
 def test_a_name_that_is_not_allowed_is_refused_in_one_line(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, cause: str
+    place: Place, command: Command, name: str, cause: str
 ) -> None:
-    done = ended(["show", f"hr/leave/data/{name}", "--data", str(place.root)], monkeypatch, capsys)
+    done = command("show", f"hr/leave/data/{name}", "--data", str(place.root))
     assert (done.status, done.out, done.errors[-1]) == (2, "", f"Error: {cause}")
 
 

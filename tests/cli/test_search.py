@@ -1,7 +1,5 @@
 """``persistence search``: the hits of a search over HTTP, and the paths of values in all commands."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -63,13 +61,9 @@ EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
     [
         ((), EVERY),
         (("100%",), ["d-2"]),
-        (("CALL",), ["d-1"]),
         ((" call back ",), ["d-1"]),
-        (("customer",), []),
         (("--path", f"{PRODUCT}=valve_"), ["d-1"]),
-        (("--path", f"{PRODUCT}=VALVE"), ["d-2", "d-1"]),
         (("--path", f"{STATUS}=open", "--match", "exact"), ["d-4°", "d-3°", "d-3", "d-1"]),
-        (("--path", f"{STATUS}=Open", "--match", "exact"), []),
         (("--path", f"{TOPICS}=GREEN red", "--match", "token"), ["d-1"]),
         (("--path", f"{TOPICS}=red", "--path", f"{NAME}=o"), ["d-3"]),
         (("--path", "customer[1]/name[1]=zoe b"), ["d-3°"]),
@@ -79,11 +73,9 @@ EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
         (("--sort", NAME, "--drafts", "exclude"), ["d-1", "d-2", "d-3"]),
         (("--sort", NAME, "--descending", "--drafts", "exclude"), ["d-3", "d-2", "d-1"]),
         (("--sort", "created", "--drafts", "exclude"), ["d-1", "d-2", "d-3"]),
-        (("--sort", "workflow-stage", "--descending", "--drafts", "exclude"), ["d-2", "d-3", "d-1"]),
         (("--drafts", "only"), ["d-4°", "d-3°"]),
         (("--page-size", "2"), ["d-4°", "d-3°"]),
         (("--page-size", "2", "--page", "3"), ["d-1"]),
-        (("--page-size", "2", "--page", "4"), []),
         (("--page-size", "1000000", "--page", "1000000000"), []),
         (("--version", "1"), EVERY),
         (("--version", "all"), EVERY),

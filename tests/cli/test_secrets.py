@@ -1,7 +1,5 @@
 """What the service starts and prints: no module of the current directory, and no password of an address."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

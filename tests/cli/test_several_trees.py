@@ -3,8 +3,6 @@
 What they print is in ``golden/several.txt`` and, where definitions and data are apart, in ``golden/apart.txt``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -13,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests import orders
+from tests.cli.command_runner import Command
 from tests.cli.several import BODY, HERE, SCAN, THERE, Several
 from tests.sidecars import copied, resealed
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Several:
-    return Several(tmp_path, monkeypatch, capsys)
+def place(tmp_path: Path, command: Command) -> Several:
+    return Several(tmp_path, command)
 
 
 def test_strays_in_a_directory_of_attachments_are_found_and_moved_to_its_quarantine(place: Several) -> None:

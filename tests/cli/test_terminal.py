@@ -1,7 +1,5 @@
 """Texts, tables and bars: drawn by rich on a terminal, plain and without rich elsewhere."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``persistence export --xlsx`` and the workbook of a table on the pages: sheets, headings, and typed cells."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

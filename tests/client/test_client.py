@@ -1,12 +1,11 @@
 """The client, against a service in this process: what each method stores, reads and raises."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta, timezone
@@ -433,6 +432,11 @@ def _export_and_import(boss: PersistenceClient, file: Path) -> None:
         out.writelines(archive)
     with boss.export(ExportQuery(contents=frozenset({ExportedContent.DEFINITIONS}))) as small:
         assert len(small.read()) < file.stat().st_size
+    with (
+        boss.export(ExportQuery(search=Query("nowhere"))) as smaller,
+        zipfile.ZipFile(io.BytesIO(smaller.read())) as made,
+    ):
+        assert not any("/data/" in name for name in made.namelist())
     with pytest.raises(NotFoundError):
         boss.export("hr/nothing")
     report = boss.import_archive(file, dry_run=True)

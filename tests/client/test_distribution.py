@@ -1,7 +1,5 @@
 """``persistence-client``, the client as a distribution of its own: what is in it, and that it works alone."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """What the client does when a service is busy, silent, gone or odd: it repeats what is safe, and nothing else."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

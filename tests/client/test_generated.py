@@ -1,7 +1,5 @@
 """A client can be generated from the description: what generators do not understand is not in it (docs/client.md)."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

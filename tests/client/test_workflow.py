@@ -1,7 +1,5 @@
 """The whole workflow by the client, through gunicorn with several workers, and then all of it in another service."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryFile
 

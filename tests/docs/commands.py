@@ -1,7 +1,5 @@
 """The help of all commands as one page, docs/commands.md: ``python -m tests.docs.commands`` writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

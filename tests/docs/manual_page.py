@@ -4,8 +4,6 @@ One page has all commands. Programs that make manual pages from click, such as c
 loaded from the start, and know nothing of exit statuses.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The pages of the documentation as tests read them: prose, headings, links, tables and blocks of code."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ What the pages call ``127.0.0.1:8080``, ``/srv/``, ``/var/lib/``, ``/mnt/``, ``/
 and the directory of the test. The command is the real one; a fork server starts it, to save its imports.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

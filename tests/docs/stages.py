@@ -1,7 +1,5 @@
 """The state in which the examples of a page begin: a form for leave requests and its documents, of which all speak."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

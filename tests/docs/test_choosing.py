@@ -1,7 +1,5 @@
 """The figures of docs/choosing.md are those of the measurements, and of the code."""
 
-from __future__ import annotations
-
 import pytest
 
 from persistence.limits import WORKER_MEMORY

@@ -1,7 +1,5 @@
 """Every command and option is described, and no page mentions one that does not exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/definitions.md and permissions.md: every snippet of a definition is published, and has the effect of its row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import count

@@ -1,7 +1,5 @@
 """docs/maintenance.md tells administrators of every kind of finding, as it is."""
 
-from __future__ import annotations
-
 from persistence.storage.findings import FindingKind, Remedy
 from tests.docs.markdown import DOCS, rows
 

@@ -3,8 +3,6 @@
 tests/rigs/fuzz/test_openapi.py compares docs/openapi.yaml with the code: paths, parameters, request headers, statuses.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every module, test and page that the documentation names exists, and so does every heading that it links to."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

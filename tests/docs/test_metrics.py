@@ -1,7 +1,5 @@
 """docs/metrics.md has every metric with its kind and its labels, and no other."""
 
-from __future__ import annotations
-
 import re
 
 from tests.docs.markdown import DOCS, rows

@@ -4,8 +4,6 @@ A crontab that names other settings than the unit backs up another tree, and suc
 written under the unit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ import pytest
 
 from persistence.cli.service_directory import make_service_directory
 from persistence.settings import DEFAULT_FILE, PATHS, load
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 from tests.docs.markdown import DOCS, README
 
 CONFIG = DOCS.parent / "config"
@@ -110,13 +108,11 @@ def wrong(path: str, made: Made, *, in_config: bool = False) -> bool:
     return not is_in(path, (*OTHERS, SOCKETS, BACKUPS, SECOND, *(() if in_config else DISKS)))
 
 
-def test_init_makes_the_settings_of_the_unit(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_makes_the_settings_of_the_unit(made: Made, tmp_path: Path, command: Command) -> None:
     assert f"persistence init {DIRECTORY}" in (DOCS / "installing.md").read_text()
     assert f"{DIRECTORY}/{DEFAULT_FILE}" == SETTINGS
     assert made.has(SETTINGS)
-    assert ended(["init", str(tmp_path / "made")], monkeypatch, capsys).status == 0
+    assert command("init", str(tmp_path / "made")).status == 0
     assert (tmp_path / "made" / Path(SETTINGS).relative_to(DIRECTORY)).is_file()
 
 

@@ -1,7 +1,5 @@
 """Twelve questions of administrators: the index leads to a page, and the page to a heading with the answer below it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

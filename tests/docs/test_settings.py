@@ -1,7 +1,5 @@
 """docs/settings.md has every setting and property with its default, and no other; samples of settings are accepted."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

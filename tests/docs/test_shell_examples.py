@@ -5,8 +5,6 @@ A page runs from top to bottom in one shell (sandbox.py), with the documents of 
 run here has its reason behind the fence, one of ``REASONS``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Comparing documents as infosets: names, attributes, text, comments; not whitespace between elements, nor prefixes."""
 
-from __future__ import annotations
-
 from lxml import etree
 
 Infoset = tuple[object, ...]

@@ -1,7 +1,5 @@
 """Answers as JSON where a service has them seldom: damage, restored revisions, bounds, unknown conditions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The metadata beside an entry of an archive: every fact of a sidecar, and what other systems may say."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import msgspec

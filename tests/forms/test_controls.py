@@ -1,7 +1,5 @@
 """The controls of a form: kinds, marks and index keys, and the paths to their values."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The metadata of a definition that is kept (spec forms 6.2, search 4.3), and marks that are refused."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 
@@ -57,7 +55,7 @@ def test_whether_anything_is_marked_to_be_encrypted(mark: str, *, encrypts: bool
         ('<title xml:lang="en">A</title><title xml:lang="en">B</title>', FormMetadata(titles={"en": "B"})),
         ("<title>A<b>c</b>d</title>", FormMetadata(titles={"": "Acd"})),
         ("<title/>", FormMetadata(titles={"": ""})),
-        ("<available>false</available>", FormMetadata(available=False)),
+        ("<available> false </available>", FormMetadata(available=False)),
         ("<available> true </available>", FormMetadata()),
         ("<available/>", FormMetadata()),
         ("<singleton>true</singleton>", FormMetadata(singleton=True)),

@@ -1,7 +1,5 @@
 """Definitions as text: which blanks are changed, and that a second time nothing is."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 

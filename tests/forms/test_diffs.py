@@ -1,7 +1,5 @@
 """The differences between two revisions: which there are, and that they are enough to make one of the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """The flat views of a form, and the rows of documents in them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

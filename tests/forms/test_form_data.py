@@ -1,7 +1,5 @@
 """Values, cells and holders of form data, and what is not relevant in it."""
 
-from __future__ import annotations
-
 import time
 from xml.sax.saxutils import escape
 

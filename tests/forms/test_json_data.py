@@ -1,7 +1,5 @@
 """Form data as JSON: what is shown, what is written, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Migration of definitions: the vectors of the specification, its rules, and real definitions."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The path of a control: one for each format, and the same for all who read a definition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

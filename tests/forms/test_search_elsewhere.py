@@ -1,7 +1,5 @@
 """Searches as they are sent to another service, and its answers: what is written is read back as it was asked."""
 
-from __future__ import annotations
-
 import pytest
 
 from persistence.forms.search_xml import (

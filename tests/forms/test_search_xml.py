@@ -1,7 +1,5 @@
 """Requests to search, for distinct values and for lists of forms, and their answers (spec search 1, 3, 4.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """XML that is parsed, searched, edited and written as it streams, and trees of it: limits, time and memory."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The vectors of definition migration (spec forms 1.12): input and expected result, slot by slot."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import reduce
 

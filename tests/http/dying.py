@@ -11,8 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from persistence.cli import main
-from persistence.index.sync.index_files import IndexFiles
-from persistence.index.sync.updater import Updater
+from persistence.index.sync.updater import TreeIndex, Updater
 from persistence.model.addresses import Form
 from persistence.storage.store import Writer
 
@@ -31,16 +30,16 @@ def _die_after(most: int) -> None:
 
 
 def _die_once() -> None:
-    real = IndexFiles.refresh
+    real = TreeIndex.refresh
     trace = Path.cwd() / "died"
 
-    def refresh(self: IndexFiles, form: Form, documents: Iterable[str]) -> None:
+    def refresh(self: TreeIndex, form: Form, documents: Iterable[str]) -> None:
         if not trace.exists():
             trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         real(self, form, documents)
 
-    IndexFiles.refresh = refresh  # type: ignore[method-assign]
+    TreeIndex.refresh = refresh  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from persistence.services.transforms import parsing
 from tests.encrypted_form import DEFINITION, UNMARKED
 from tests.forms.vectors import Form, bind, section
 from tests.in_process import serving
-from tests.published import definition
 from tests.rigs.processes import MIB, Process
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 from tests.waiting import eventually
@@ -156,12 +155,6 @@ def test_memory_comes_back(service: Service) -> None:
     for _ in range(3):
         assert search(service, f'<query path="{_NAME}"/><page-size>40</page-size>').status == 200
     eventually(lambda: process.resident <= before + 30 * MIB)
-
-
-def test_control_characters_are_refused_in_the_names_of_a_publication(service: Service) -> None:
-    names = "<application-name>a&#x9b;b</application-name><form-name>f</form-name>"
-    assert service.raw("POST", "/fr/service/publish", _HEADERS, definition(names)).refuses(400, "not allowed")
-    assert not list(service.data.glob("a*"))
 
 
 # What XML may cost a worker: reproductions of attacks with processor time and memory, and bounds of large XML.
@@ -311,23 +304,6 @@ def test_titles_are_bounded(encrypting: Service) -> None:
     answer = encrypting.put("hr/titled/form/form.xhtml", titled("\U0001f600" * (LONGEST_TITLE + 1)).encode())
     assert (answer.status, "title" in answer.cause) == (400, True)
     assert encrypting.put("hr/titled/form/form.xhtml", titled("\U0001f600" * LONGEST_TITLE).encode()).status == 201
-
-
-@pytest.mark.parametrize("encoding", ["unicode_escape", "raw_unicode_escape", "utf-7", "klingon"])
-def test_codecs_that_are_no_encodings_are_refused(encrypting: Service, encoding: str) -> None:
-    """Finding 17: what was stored was not what was acknowledged."""
-    document = f"<?xml version='1.0' encoding='{encoding}'?><city encrypted='true' a='\\u0041'>Paris</city>"
-    for path in ("hr/x/data/e/data.xml", "hr/warm/data/e/data.xml", "hr/e/form/form.xhtml"):
-        assert encrypting.put(path, document.encode(), **V1).refuses(400, encoding)
-
-
-@pytest.mark.parametrize("encoding", ["iso-8859-15", "windows-1251", "koi8-r", "utf-16"])
-def test_data_in_another_encoding_comes_back_as_it_was_sent(encrypting: Service, encoding: str) -> None:
-    letter = {"iso-8859-15": "€", "windows-1251": "Ж", "koi8-r": "Ж", "utf-16": "\U0001f600"}[encoding]
-    document = f"<?xml version='1.0' encoding='{encoding}'?><form a='{letter}'><x b='{letter}'>{letter}</x></form>"
-    data = document.encode(encoding)
-    assert encrypting.put(f"hr/warm/data/{encoding}/data.xml", data, **V1).status == 201
-    assert encrypting.get(f"hr/warm/data/{encoding}/data.xml").body == data
 
 
 # Large XML: a bound of its own when it is sent, and turns for requests that parse what is stored (limits.py).

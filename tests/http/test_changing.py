@@ -1,7 +1,5 @@
 """``POST /change``: administrators give documents another owner or stage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

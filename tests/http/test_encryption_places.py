@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from persistence.crypto import EncryptionKeys, KeyRing, purpose
 from persistence.model.versions import DATA_FORMATS
 from persistence.postgresql.database_check import maintained
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_definitions import kinds
 from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
@@ -138,9 +138,7 @@ def test_marked_values_are_encrypted_in_whatever_format_they_are_sent(tmp_path: 
                 assert texts(service.get(f"{app}/f/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
 
 
-def test_a_check_finds_plain_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_finds_plain_values(tmp_path: Path, command: Command) -> None:
     """Encrypting again does not take them in where the others say that something is missing."""
     with keyed(tmp_path) as service:
         service.put("a/f/form/form.xhtml", DEFINITION)
@@ -149,9 +147,9 @@ def test_a_check_finds_plain_values(
         label = re.compile(rb' (xmlns:fr="[^"]+" )?fr:value-encrypted="true">enc2:[^<]+')
         assert planted(service, "a/f", label.sub(b">DE-EVIL", stored, count=1)).status == 500
         config = ["--config", str(tmp_path / "settings.toml"), "--data", str(service.data)]
-        found = ended(["check", "--deep", *config], monkeypatch, capsys)
+        found = command("check", "--deep", *config)
         assert (found.status, "value-plain" in found.out) == (4, True)
-        done = ended(["reencrypt", *config], monkeypatch, capsys)
+        done = command("reencrypt", *config)
         assert (done.status, "is not as it was written" in done.out + "".join(done.errors)) == (4, True), done
         assert service.get("a/f/data/1/data.xml").status == 500
 

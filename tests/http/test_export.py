@@ -1,6 +1,7 @@
 """The export of forms and data as an archive, over HTTP (spec crud 8.4), and an import of it into an empty tree."""
 
 import io
+import json
 import os
 import random
 import socket
@@ -25,11 +26,13 @@ from persistence.model.texts import Instant
 from persistence.services import exporting
 from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of
+from tests import orders
 from tests import service as services
 from tests.cli.test_workbooks import sheets
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
+from tests.searches import NAME
 from tests.service import PUBLIC, V1, Answer, Service, running
 from tests.waiting import eventually
 
@@ -153,6 +156,47 @@ def test_a_workbook_has_the_data_of_one_form(service: Service) -> None:
     assert sorted((row["Document"], row["Form version"]) for row in rows) == [("A", 1), ("B", 2), ("D", 1)]
     answer = service.raw("GET", f"{EXPORT}/hr/leave/A?format=xlsx&lang=en")
     assert [row["Document"] for row in sheets(answer.body)["Documents"]] == ["A"]
+
+
+@pytest.mark.parametrize("by", ["xml", "json"])
+def test_what_a_search_finds_is_exported(service: Service, by: str) -> None:
+    """The condition on a control is one of the latest version; drafts come if they are asked for."""
+    for document, name in (("a", "Ann"), ("b", "Bob"), ("c", "Ann Lee")):
+        body = f"<form><customer><name>{name}</name></customer></form>".encode()
+        if document == "a":
+            assert service.put("found/order/form/form.xhtml", orders.definition(), **V1).status == 201
+        assert service.put(f"found/order/data/{document}/data.xml", body, **V1).status == 201
+        assert service.put(f"found/order/draft/{document}/data.xml", body, **V1, **LEA).status == 201
+    condition = {"path": NAME, "match": "substring", "value": "ann"}
+    in_xml = f'<search><query path="{NAME}" match="substring">ann</query><page-size>1</page-size></search>'
+    search = json.dumps({"query": condition}) if by == "json" else in_xml
+    archive = exported(service, match="found/order", content="form-data", search=search)
+    assert sorted(archive.contents) == [f"found/order/1/data/{each}/latest/data.xml" for each in "ac"]
+    wanted = urlencode({"format": "xlsx", "search": search, "drafts": "include"})
+    rows = sheets(service.raw("GET", f"{EXPORT}/found/order?{wanted}").body)["Documents"]
+    once = sorted({row["Document"] for row in rows})
+    assert once == ["a", "c"]
+    assert len(rows) == (2 if services.is_proxied else 4)  # another service shows drafts to named users only
+
+
+@pytest.mark.parametrize(
+    ("path", "search", "cause"),
+    [
+        (
+            "/hr/leave",
+            '<query path="nothing" match="exact">x</query>',
+            "'nothing' is not an indexed control of hr/leave",
+        ),
+        ("/hr/leave", "<drafts>only</drafts>", "the search of an export has no drafts and no operations"),
+        ("/hr/leave", '<query metadata="leased-by" match="exact">x</query>', "cannot have leased-by"),
+        ("/hr/leave", "<qery/>", "a search has no element <qery>; the nearest is query"),
+        ("/hr/leave/A", "<query>x</query>", "search is a parameter of an export of forms"),
+    ],
+)
+def test_a_search_of_an_export_is_refused(service: Service, path: str, search: str, cause: str) -> None:
+    stored(service)
+    answer = service.raw("GET", f"{EXPORT}{path}?{urlencode({'search': f'<search>{search}</search>'})}")
+    assert (answer.status, cause in answer.cause) == (400, True), answer.cause
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Form data, definitions and errors as JSON over HTTP."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Searches, values, lists of forms and histories as JSON: the same facts as in XML, which stays the default."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

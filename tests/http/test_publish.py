@@ -236,6 +236,7 @@ BAD = [
     (definition("/f"), "application-name"),
     (definition("a/ "), "form-name"),
     (definition("a/..b"), "must not start with a dot"),
+    (definition("a&#x9b;b/f"), "not allowed"),
     (definition("a/" + "x" * 300), "too long"),
     (definition("a/b", more=UNKNOWN), "unknown"),
 ]

@@ -357,12 +357,9 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield apart
 
 
-def reencrypt(apart: Service, *arguments: str, command: tuple[str, ...] = ("-m", "persistence.cli")) -> str:
-    directory = apart.data.parent
-    options = ("--data", str(apart.data), "--config", str(directory / "settings.toml"))
-    ran = [sys.executable, *command, "reencrypt", *options, *arguments]
-    done = subprocess.run(ran, cwd=directory, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done
+def reencrypt(apart: Service, *arguments: str) -> str:
+    done = persistence(apart, "reencrypt", "--config", str(apart.data.parent / "settings.toml"), *arguments)
+    assert done.returncode == 0, done
     return done.stderr
 
 
@@ -413,7 +410,10 @@ def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(apart
     """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
     plain_form(apart, form)
     assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    assert not reencrypt(apart, form, command=("-c", KILLED, "12"))
+    killed = [sys.executable, "-c", KILLED, "12", "reencrypt", "--data", str(apart.data)]
+    killed += ["--config", str(apart.data.parent / "settings.toml"), form]
+    done = subprocess.run(killed, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
     assert [body.name[0] for body in bodies(apart, form)].count(".") == 1
     for _ in range(2):
         assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]

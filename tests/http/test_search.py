@@ -530,27 +530,6 @@ def sees(service: Service, form: str, headers: dict[str, str]) -> str:
 
 @stories(
     {
-        "who may only create sees nothing": f"""
-            PERMISSIONS {OWNERS}
-            PUT data/A v=1 {LEA} {DATA}
-            GET data/A -> 403
-            SEES -> nothing
-            SEES {BOB} -> nothing
-            SEES {LEA} -> A""",
-        "of two conditions both must hold": f"""
-            PERMISSIONS {CREATING}<permission operations="read"><group-member/><user-role any-of="clerk"/></permission>
-            PUT data/A v=1 {LEA} {DATA}
-            SEES {BOB} -> nothing
-            SEES by=kim role=clerk -> nothing
-            SEES {BOB} role=clerk -> A""",
-        "the permissions of its own version count for each document": f"""
-            PERMISSIONS {CREATING}<permission operations="read"><owner/></permission>
-            PERMISSIONS v=2 none
-            PUT data/A v=1 {LEA} {DATA}
-            PUT data/B v=2 {LEA} {DATA}
-            SEES v=all {BOB} -> B
-            SEES v=all {LEA} -> `A B`
-            SEES {BOB} -> nothing""",
         "a draft is one of the version of the saved document: a GET goes by the permissions of that": f"""
             PERMISSIONS {OWNERS}
             PERMISSIONS v=2 none

@@ -1,7 +1,5 @@
 """Archives for tests: of a tree with all that it has, and comparisons of trees."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """The tree that imports go into."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Imports in the process of a test: a source in one tree, with what becomes of it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever is stored: its export, imported into an empty tree, gives the same files, byte for byte."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Archives and folders that nobody should have made: each has a clear answer, and the rest is imported."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The command: what it prints, and its exit statuses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -71,5 +69,5 @@ def test_the_index_is_there_when_an_import_has_ended(data: Path) -> None:
     assert imported(data, line(document="d", data="<d/>", modified=T1)).returncode == 0
     settings, properties = Settings(data=str(data)), Properties.load({}, SVC.property_prefix)
     with open_index(settings, properties, str(data)) as index:
-        assert index.files.rebuild(Named("a", "f")).condition() is IndexCondition.READY
+        assert index.rebuild_of(Named("a", "f")).condition() is IndexCondition.READY
         assert index.waiting() == 0

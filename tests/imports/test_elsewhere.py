@@ -1,7 +1,5 @@
 """Forms whose data, attachments or reports are not in one tree, and what properties ask of their data."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

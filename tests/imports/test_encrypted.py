@@ -1,7 +1,5 @@
 """Encrypted contents: kept where the key is here, refused where it is not; what arrives plain is encrypted."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

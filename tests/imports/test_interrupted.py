@@ -1,7 +1,5 @@
 """An import that was killed, or met a full disk, goes on when it is called again; nothing is half there."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """JSON lines, as a script writes them: encodings and limits; the rest is in ``golden/lines.txt``."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """Importing over HTTP: by an administrator's key only, while the service serves, with a report as the answer."""
 
-from __future__ import annotations
-
 import errno
 import json
 from collections.abc import Iterator
@@ -191,6 +189,6 @@ def test_the_index_is_there_when_an_import_has_ended(tmp_path: Path) -> None:
         with open_index(
             Settings(data=str(service.data)), Properties.load({}, SVC.property_prefix), str(service.data)
         ) as index:
-            assert index.files.rebuild(Form("a", "f")).condition() is IndexCondition.READY
+            assert index.rebuild_of(Form("a", "f")).condition() is IndexCondition.READY
         answer = service.raw("POST", f"{PUBLIC}/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
         assert b'search-total="20"' in answer.body

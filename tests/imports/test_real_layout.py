@@ -1,7 +1,5 @@
 """Archives of the real system: without facts of this service, or with facts of a shape that is not published."""
 
-from __future__ import annotations
-
 import io
 import random
 import struct

@@ -1,7 +1,5 @@
 """An archive of everything, imported into an empty tree: the trees are identical."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Iterator

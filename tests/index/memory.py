@@ -24,8 +24,9 @@ from persistence.index.sources import (
     Source,
     SourceDescription,
 )
+from persistence.index.sync.flat_views import FlatViews
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.updater import FlatViews, TreeIndex
+from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.permissions import User
 from persistence.model.queries import Hit

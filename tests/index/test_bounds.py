@@ -64,7 +64,7 @@ def test_controls_of_many_large_versions_take_bounded_memory() -> None:
     try:
         for each in range(12):
             version = by(*(f"{each}-{number}".ljust(1_000, "x") for number in range(1_000)))
-            assert len(version.definition.keys) == len(version.numbers) == 1_000
+            assert len(version.definition.keys) == len(version.controls.numbers) == 1_000
         assert tracemalloc.get_traced_memory()[0] < 1.5 * INDEX_KEYS_KEPT_BYTES
     finally:
         tracemalloc.stop()

@@ -89,7 +89,7 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
         real(path)
         opened.append(path)
         if len(opened) == 1:
-            index.files.rebuild(FORM).run(RebuildAim.REBUILT, timeout=1.0)
+            index.rebuild_of(FORM).run(RebuildAim.REBUILT, timeout=1.0)
 
     index, _ = index_of(tmp_path, memory)
     monkeypatch.setattr(tables, "require_own", checked)
@@ -148,7 +148,7 @@ def test_files_that_are_lost_under_a_running_service_are_rebuilt(
     other, _ = index_of(tmp_path, memory)
     assert len(names(index)) == len(names(other)) == 5
     change(memory, journal, "d1", "before", 11)
-    index.files.refresh(FORM, ["d1"])
+    index.refresh(FORM, ["d1"])
     journal.leave()
     for log in list(journal.abandoned()):
         log.remove()
@@ -170,10 +170,10 @@ def test_files_that_are_lost_while_nobody_serves_are_rebuilt(
     index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
     change(memory, journal, "d1", "before", 11)
-    index.files.refresh(FORM, ["d1"])
+    index.refresh(FORM, ["d1"])
     copy = tmp_path / "as it was"
     shutil.copytree(tmp_path / ".index", copy)
-    index.files.pool.discard(FORM)  # and its files are as those of a process that was killed
+    index.pool.discard(FORM)  # and its files are as those of a process that was killed
     shutil.rmtree(tmp_path / ".index")
     shutil.copytree(copy, tmp_path / ".index")
     shutil.rmtree(tmp_path / ".index/.pending")
@@ -221,7 +221,7 @@ def test_what_changes_between_reading_and_writing_is_read_again_if_others_have_c
         memory.publish(2, ("name",))
         memory.delete("new")
         monkeypatch.undo()
-        other.files.refresh(FORM, ["new"])  # nothing is to be replaced: there is no row of it yet
+        other.refresh(FORM, ["new"])  # nothing is to be replaced: there is no row of it yet
         monkeypatch.setattr(memory, "read", read_and_note)
         return found
 
@@ -230,7 +230,7 @@ def test_what_changes_between_reading_and_writing_is_read_again_if_others_have_c
         memory.put(document, content("changed", 12, version=2 if document == "d3" else 1))
     monkeypatch.setattr(memory, "read", read_and_note)
     monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
-    index.files.refresh(FORM, ["new", "d0", "d1", "d2", "d3"])
+    index.refresh(FORM, ["new", "d0", "d1", "d2", "d3"])
     assert read == ["new", "d0", "d1", "d2", "d3", "d1", "d2", "d3"]
     assert names(index, token("changed")) == ["d0"]
     assert names(index, token("later")) == ["d1"]
@@ -264,7 +264,7 @@ def test_what_changes_between_reading_and_writing_is_brought_in_by_those_who_cha
     with monkeypatch.context() as patched:
         patched.setattr(staleness.Refresh, "_look_ahead", look_ahead)
         patched.setattr(memory, "fingerprints", look)
-        index.files.refresh(FORM, ["new", "d0", "d1"])
+        index.refresh(FORM, ["new", "d0", "d1"])
     assert looks == ["new", "d0", "d1"]
     for each in (index, other):  # what is in the journal is looked at by every search
         assert names(each, token("changed")) == ["d0"]
@@ -286,7 +286,7 @@ def test_a_document_is_read_again_by_a_definition_that_was_published_meanwhile(
     assert len(names(index)) == 5
     memory.put("d0", content("changed", 12))
     monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
-    index.files.refresh(FORM, ["d0"])
+    index.refresh(FORM, ["d0"])
     by_free_text = Query(controls=(ControlFilter("free", TextMatch.EXACT, "free changed"),))
     assert names(index, by_free_text) == names(index, token("changed")) == ["d0"]
 
@@ -300,7 +300,7 @@ def test_documents_of_a_deleted_definition_are_hidden_until_their_version_is_reb
     memory.put("second", content("text", 9, version=2))
 
     def rebuild(version: int) -> None:
-        index.files.rebuild(FORM).run(RebuildAim.REBUILT, timeout=20, only=version)
+        index.rebuild_of(FORM).run(RebuildAim.REBUILT, timeout=20, only=version)
 
     assert len(names(index)) == 6
     memory.unpublish(1)
@@ -338,7 +338,7 @@ def test_documents_saved_before_1970_are_read_again_by_a_new_definition(memory: 
     memory.publish(1, ("place",))
     assert names(index, Query(controls=(ControlFilter("place", TextMatch.EXACT, "sea"),))) == ["old"]
     with engine.IndexFile(str(file_of(tmp_path)), "it") as file, file.reading() as reader:
-        assert reader.outdated() == []
+        assert staleness.outdated(reader.partitions()) == []
 
 
 def test_what_cannot_be_taken_in_because_others_write_stays_noted(
@@ -347,7 +347,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
     monkeypatch.setattr(tables, "_LONGEST_WAIT", 0.05)
     index, _ = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    tried, real = threading.Semaphore(0), index.files.refresh
+    tried, real = threading.Semaphore(0), index.refresh
 
     def refresh(form: Form, documents: Iterable[str]) -> None:
         try:
@@ -355,7 +355,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
         finally:
             tried.release()
 
-    monkeypatch.setattr(index.files, "refresh", refresh)
+    monkeypatch.setattr(index, "refresh", refresh)
     updater = opened(index.updater(lambda *_: None))
     with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -376,14 +376,14 @@ def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
     """The power cut has taken what was written last, and the notes with it."""
     index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    index.files.pool.discard(FORM)  # all is in the one file, which is durable
+    index.pool.discard(FORM)  # all is in the one file, which is durable
     was = file_of(tmp_path).read_bytes()
     change(memory, journal, "d1", "changed", 11)
     change(memory, journal, "new", "new", 12)
     journal.write(FORM, "d2")
     memory.delete("d2")
-    index.files.refresh(FORM, ["d1", "d2", "new"])
-    index.files.pool.discard(FORM)
+    index.refresh(FORM, ["d1", "d2", "new"])
+    index.pool.discard(FORM)
     journal.leave()
     file_of(tmp_path).write_bytes(was)
     for name in os.listdir(tmp_path / ".index/.pending"):
@@ -440,7 +440,7 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
         kills += killed(lambda index=index: names(index), rng.uniform(0.001, 0.04))  # type: ignore[misc]
         again, notes = index_of(tmp_path, memory)
         assert len(names(again)) == number + 1
-        again.files.refresh(FORM, [entry.document for entry in notes.outstanding()])
+        again.refresh(FORM, [entry.document for entry in notes.outstanding()])
         shutil.rmtree(tmp_path / ".index/.pending", ignore_errors=True)
     assert kills == times
 
@@ -448,7 +448,7 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
 def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory, tmp_path: Path) -> None:
     indexes = [index_of(tmp_path, memory)[0] for _ in range(4)]
     for number in range(10):
-        rebuild = indexes[0].files.rebuild(FORM)
+        rebuild = indexes[0].rebuild_of(FORM)
         memory.put(f"new {number}", content("new", 20 + number))
         journal = index_of(tmp_path, memory)[1]
         journal.write(FORM, f"new {number}")

@@ -1,7 +1,5 @@
 """Which forms a user sees, in what order, and what the user may do: decisions as tables (spec search 4.2 to 4.5)."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -15,6 +15,7 @@ from persistence.maintenance.backup_files import directory_of
 from persistence.maintenance.restore import Restore
 from persistence.services.moves import Move
 from persistence.storage import files
+from tests.cli.command_runner import Command
 from tests.cli.several import HERE, SCAN, THERE, Several, files_below
 from tests.maintenance.test_backup import is_as_listed
 from tests.postgresql.server import Server, fresh_schema, requires_postgresql
@@ -23,8 +24,8 @@ NAMES = {"data": "data", "disk2": "datasource/disk2", "big": "attachments/big"}
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Several:
-    return Several(tmp_path, monkeypatch, capsys)
+def place(tmp_path: Path, command: Command) -> Several:
+    return Several(tmp_path, command)
 
 
 def backup(place: Several, *options: str, status: int = 0) -> Path:

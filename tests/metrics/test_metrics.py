@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from persistence.cli.declarations import EDITED, REMAINS
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.served import served
@@ -130,21 +130,21 @@ def test_changes_that_wait_for_the_index_are_counted(service: Service) -> None:
 
 
 def test_the_last_check_and_the_last_backup_are_there_when_they_have_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     """The commands note them; a check of a part, or of one tree that an option names, is not of everything."""
     with serving(tmp_path, alone=True) as service:
         service.put("hr/leave/data/1/data.xml", b"<a/>", Form_Definition_Version=1)
         monkeypatch.setenv("PERSISTENCE_DATA", str(service.data))
         (service.data / "hr/leave/data/1/stray").write_text("x")
-        assert ended(["check", "hr"], monkeypatch, capsys).status == EDITED
-        assert ended(["check", "--data", str(service.data)], monkeypatch, capsys).status == EDITED
-        assert ended(["backup", str(tmp_path / "one"), "--data", str(service.data)], monkeypatch, capsys).status == 0
+        assert command("check", "hr").status == EDITED
+        assert command("check", "--data", str(service.data)).status == EDITED
+        assert command("backup", str(tmp_path / "one"), "--data", str(service.data)).status == 0
         never = {name: value for (name, _), value in samples(service).items() if name.startswith("persistence_last_")}
         assert never == {f"persistence_last_{run}_time_seconds": 0 for run in ("check", "backup")}
         began = time.time()
-        assert ended(["check"], monkeypatch, capsys).status == EDITED
-        assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == 0
+        assert command("check").status == EDITED
+        assert command("backup", str(tmp_path / "backups")).status == 0
         found = samples(service)
         for run in ("check", "backup"):
             assert began - 1 <= value(found, f"last_{run}_time_seconds") <= time.time() + 1
@@ -155,7 +155,7 @@ def test_the_last_check_and_the_last_backup_are_there_when_they_have_run(
         assert value(found, "last_backup_folders") == 1
         assert value(found, "last_backup_problems") == 0
         (service.data / "hr/leave/data/1/data.xml").write_bytes(b"<damaged")
-        assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == REMAINS
+        assert command("backup", str(tmp_path / "backups")).status == REMAINS
         assert value(samples(service), "last_backup_problems") == 1
         (service.data / ".pages/LastBackup.json").write_text("{")
         assert ("persistence_last_backup_folders", frozenset()) not in samples(service)

@@ -1,7 +1,5 @@
 """The names in an archive: of every revision one, and every name read back (spec crud 8.4)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

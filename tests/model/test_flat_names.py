@@ -1,7 +1,5 @@
 """Names of flat views: identifiers, what is cut off them, and how they are made distinct."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

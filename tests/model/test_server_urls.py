@@ -1,7 +1,5 @@
 """Addresses of other servers: which are read, which of them the setting ``publish_to`` allows (spec crud 8.3)."""
 
-from __future__ import annotations
-
 import pytest
 
 from persistence.errors import BadRequestError, ForbiddenError

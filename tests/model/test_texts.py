@@ -1,7 +1,5 @@
 """Short texts: truth values, and the nearest of many names, found quickly."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Times of queries, and instants as lists show them (spec search 0.3)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Keys of typed values compare as the values do."""
 
-from __future__ import annotations
-
 import itertools
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Moves between trees and databases in the process of a test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever is stored: moved to another tree and back it is the same tree, byte for byte."""
 
-from __future__ import annotations
-
 import tempfile
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``persistence move --attachments DIR``: out of the tree into a directory, while the service runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,7 +11,7 @@ import pytest
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.store import Store
-from tests.cli.command_runner import PREFIX, Place, ended
+from tests.cli.command_runner import PREFIX, Command, Place
 from tests.cli.test_commands import persistence as in_directory
 from tests.commands import findings, persistence
 from tests.maintenance import kills
@@ -155,17 +153,15 @@ def test_a_directory_to_which_no_property_leads_is_refused(directory: Path, chan
     assert len(in_tree(directory)) == 7
 
 
-def test_a_directory_inside_the_tree_is_refused(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_inside_the_tree_is_refused(directory: Path, command: Command) -> None:
     settings(directory, "data/inside")
     arguments = ["move", "--attachments", f"{directory}/data/inside", "--config", f"{directory}/persistence.toml"]
-    done = ended(arguments, monkeypatch, capsys)
+    done = command(*arguments)
     assert done.status == 1
     assert "lies within" in done.errors[0]
     for more in (["--to", f"{directory}/to"], ["--prepare"], ["--then", "true"], ["--from", "postgresql://x@y/z"]):
-        assert ended([*arguments, *more], monkeypatch, capsys).status == 2
-    assert ended(["move"], monkeypatch, capsys).status == 2
+        assert command(*arguments, *more).status == 2
+    assert command("move").status == 2
 
 
 @pytest.mark.parametrize("every", [17, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(900)])])

@@ -1,16 +1,14 @@
 """``persistence move``: trees that are the same afterwards; its output is in ``golden/transfer.txt``."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from persistence.services.moves import Move
 from tests import in_process
-from tests.cli.command_runner import Ended, ended
+from tests.cli.command_runner import Command
 from tests.cli.several import BODY, HERE, SCAN, THERE, Several
 from tests.imports.archives import tree
 from tests.service import Service
@@ -28,22 +26,20 @@ def place(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def move(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Ended]:
+def move(place: Service, tmp_path: Path, command: Command) -> Command:
     """Move the tree of the service to ``to``."""
     (tmp_path / "own.toml").write_text(f'data = "{place.data}"\n')
     common = ("move", "--to", f"{tmp_path}/to", "--config", f"{tmp_path}/own.toml")
-    return lambda *options: ended([*common, *options], monkeypatch, capsys)
+    return lambda *options: command(*common, *options)
 
 
-def test_everything_is_moved(place: Service, move: Callable[..., Ended], tmp_path: Path) -> None:
+def test_everything_is_moved(place: Service, move: Command, tmp_path: Path) -> None:
     assert move("--dry-run").status == 0
     assert not (tmp_path / "to").exists()
     assert (move().status, tree(tmp_path / "to")) == (0, tree(place.data))
 
 
-def test_a_prepared_move_is_ended_by_a_later_call(place: Service, move: Callable[..., Ended], tmp_path: Path) -> None:
+def test_a_prepared_move_is_ended_by_a_later_call(place: Service, move: Command, tmp_path: Path) -> None:
     place.put("hr/leave/draft/d/data.xml", b"<draft/>", **V1)
     done = move("--prepare")
     assert (done.status, len(done.errors)) == (0, 1)
@@ -54,7 +50,7 @@ def test_a_prepared_move_is_ended_by_a_later_call(place: Service, move: Callable
 
 
 def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_kept_out(
-    place: Service, move: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Service, move: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("persistence.cli.transfer_commands._LONG_PASS", -1.0)
     views = Move.views
@@ -78,7 +74,7 @@ def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_k
     assert "; 0 documents moved, 3 there already" in said[3]
 
 
-def test_a_command_runs_while_nobody_may_write(place: Service, move: Callable[..., Ended]) -> None:
+def test_a_command_runs_while_nobody_may_write(place: Service, move: Command) -> None:
     address = f"http://127.0.0.1:{place.port}/fr/service/persistence/crud/hr/leave/data/d/data.xml"
     put = f"{sys.executable} -c \"import urllib.request as r; r.urlopen(r.Request('{address}', b'<x/>', method='PUT'"
     put += ", headers={'Svc-Form-Definition-Version': '1'}))\""
@@ -88,12 +84,10 @@ def test_a_command_runs_while_nobody_may_write(place: Service, move: Callable[..
     assert place.get("hr/leave/data/d/data.xml").body == b"<d/>"
 
 
-def test_bodies_that_are_elsewhere_come_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bodies_that_are_elsewhere_come_along(tmp_path: Path, command: Command) -> None:
     """The attachments of both trees are in one directory; in the destination they are beside their data."""
     (tmp_path / "from").mkdir()
-    several = Several(tmp_path / "from", monkeypatch, capsys)
+    several = Several(tmp_path / "from", command)
     for source, document in ((f"{tmp_path}/from/data", HERE), (f"{tmp_path}/from/disk2", THERE)):
         done = several.run("move", "--from", source, "--to", str(tmp_path / "to"))
         assert done.status == 0, done

@@ -1,7 +1,5 @@
 """Moves between trees and databases: there and back it is the same tree, and what is refused or kept out."""
 
-from __future__ import annotations
-
 import threading
 from itertools import count
 from pathlib import Path

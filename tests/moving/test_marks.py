@@ -1,7 +1,5 @@
 """Marks of states: each change makes another one, and a last pass looks at nothing but what has another one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

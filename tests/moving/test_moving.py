@@ -1,7 +1,5 @@
 """Moves between trees: what is replaced and removed in the destination, what is refused, and who may write."""
 
-from __future__ import annotations
-
 import os
 from itertools import count
 from pathlib import Path

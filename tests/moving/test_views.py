@@ -1,20 +1,17 @@
 """Flat views after a move: they are those of the source, without a rebuild."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import psycopg
-import pytest
 from psycopg import sql
 
 from persistence.index.sqlite.flat_file import FlatFile
 from persistence.postgresql.connections import parse
 from tests import in_process
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 from tests.http.test_flat_views import publish, save
 from tests.orders import named
 from tests.postgresql.server import Server, fresh_schema
@@ -43,13 +40,11 @@ def of_database(uri: str) -> Views:
         return _read([str(row[0]) for row in connection.execute("SELECT view FROM catalogue_views")], ask)
 
 
-def test_flat_views_are_made_there_and_back(
-    tmp_path: Path, database_server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flat_views_are_made_there_and_back(tmp_path: Path, database_server: Server, command: Command) -> None:
     uri, file = database_server.uri(fresh_schema()), tmp_path / "own.toml"
 
     def move(*arguments: str) -> None:
-        done = ended(["move", *arguments, "--config", str(file)], monkeypatch, capsys)
+        done = command("move", *arguments, "--config", str(file))
         assert done.status == 0, done.errors
         assert not [line for line in done.errors if "flat views" in line]
 

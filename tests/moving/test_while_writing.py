@@ -1,7 +1,5 @@
 """Moves while gunicorn's workers write to the source, killed again and again before they come to their end."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

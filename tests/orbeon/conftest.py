@@ -1,13 +1,11 @@
 """A database of each engine, and each place into which it is imported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command_runner import Ended, ended
+from tests.cli.command_runner import Command, Ended
 from tests.orbeon import databases
 from tests.orbeon.databases import ZONE, RuntimeDatabase
 
@@ -60,7 +58,7 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Run:
     """Imports a database into a place, with the time zone of Berlin unless another one is given."""
     (tmp_path / "to").mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / "to")
@@ -68,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def imported(found: RuntimeDatabase, to: str, *options: str, zone: str = ZONE) -> Ended:
         own = ["--data", to, "--dialect", "orbeon"]
         if not Path(to).is_dir():
-            ended(["init", *own], monkeypatch, capsys)
-        return ended(["import", found.address, *own, "--time-zone", zone, *options], monkeypatch, capsys)
+            command("init", *own)
+        return command("import", found.address, *own, "--time-zone", zone, *options)
 
     return imported

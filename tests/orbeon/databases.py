@@ -4,8 +4,6 @@ Times are wall clocks of Berlin, as a runtime there stores them: SQLite has the 
 them, or texts.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

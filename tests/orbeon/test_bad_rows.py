@@ -1,7 +1,5 @@
 """What cannot be imported has a line each, the rest comes, and the exit status is not 0."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -10,7 +8,7 @@ from sqlalchemy import text
 
 from persistence.cli import options
 from persistence.providers import router
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Command
 from tests.http.test_export import Archive
 from tests.imports.archives import tree
 from tests.imports.test_over_http import exported
@@ -328,17 +326,12 @@ def test_without_the_library_one_line_names_the_extra(
 
 
 def test_options_of_databases_are_for_databases(
-    small: RuntimeDatabase,
-    run: Run,
-    to: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    small: RuntimeDatabase, run: Run, to: str, tmp_path: Path, command: Command
 ) -> None:
     small.make()
     (tmp_path / "x.jsonl").write_text("")
     for own in (("--match", "a/b"), ("--time-zone", "UTC"), ("--attachments", str(tmp_path))):
-        done = ended(["import", str(tmp_path / "x.jsonl"), "--data", to, *own], monkeypatch, capsys)
+        done = command("import", str(tmp_path / "x.jsonl"), "--data", to, *own)
         assert done.status == 2
         assert "--match, --attachments and --time-zone are for databases" in done.errors[-1]
     assert "is not a directory" in run(small, to, "--attachments", str(tmp_path / "none")).errors[-1]

@@ -1,7 +1,5 @@
 """Attachments of 2 GB in all pass through an import in pieces, whatever the engine."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Everything that is in the rows of a runtime's database is there after an import: row by row, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

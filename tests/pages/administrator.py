@@ -1,7 +1,5 @@
 """A service in this process with an administrator, and a browser of sorts that has cookies and reads pages."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from html import unescape
@@ -47,6 +45,8 @@ class Browser:
 
     client: FlaskClient
     page: TestResponse | None = None
+    given: Settings | None = None
+    secret: str = ""
 
     def get(self, path: str, **options: object) -> TestResponse:
         """Ask for a page."""
@@ -89,12 +89,13 @@ class Browser:
 
 def browser(given: Settings, properties: Properties | None = None) -> Browser:
     """Return a browser of a new service that ends with the test."""
-    return Browser(opened(create_app(given, properties)).test_client())
+    return Browser(opened(create_app(given, properties)).test_client(), given=given)
 
 
 def administrator(directory: Path, **own: object) -> Browser:
     """Return a browser whose user has logged in to a new service with a key, which is quicker than a password."""
     given = settings(directory, administrators=(NAME,), **own)
     found = browser(given)
-    assert found.log_in(NAME, keys_of(given).add(NAME)).status_code == 303
+    found.secret = keys_of(given).add(NAME)
+    assert found.log_in(NAME, found.secret).status_code == 303
     return found

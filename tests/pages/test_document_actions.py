@@ -1,7 +1,5 @@
 """Actions on documents from the pages: deleting, bringing back, another stage or owner, ZIP files; and one search."""
 
-from __future__ import annotations
-
 import io
 import json
 import time
@@ -15,8 +13,7 @@ from persistence.limits import LONGEST_TEXT, ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.permissions import User
 from persistence.pages import form_pages
-from persistence.pages.form_pages import table_of
-from persistence.pages.served_forms import ShownVersion
+from persistence.pages.form_pages import ShownVersion, table_of
 from persistence.services.document_tables import DocumentTable
 from tests.orders import ORDER, plant
 from tests.pages.administrator import PEER, Browser, administrator

@@ -1,7 +1,5 @@
 """The pages of a document: its values, attachments, XML, history, and the actions on it."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -385,7 +383,7 @@ def test_csv_has_what_is_filtered(found_forms: Browser) -> None:
 
 
 def test_csv_is_whole_where_many_were_created_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.services.document_tables.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("persistence.services.exporting.ROWS_AT_ONCE", 3)
     instants = [f"2024-05-0{1 + number // 7}T00:00:00.000Z" for number in range(20)]
     with Planter(tmp_path / "data") as planter:
         planter.define("acme/order", 1, labelled(), "2024-04-01T09:00:00.000Z")

@@ -1,7 +1,5 @@
 """The page of the keys, and its actions."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter
@@ -11,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from persistence.keys import key_of
+from persistence.keys import Keys, key_of
 from persistence.pages.site import COOKIE, LoginSession, serializer
 from tests.pages.administrator import NAME, PASSWORD, Browser, administrator, browser, keys_of, settings
 from tests.service import alone
 
 
-def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_a_key_is_made_after_a_confirmation_and_shown_once(found: Browser, keys: Keys) -> None:
     assert found.get("/admin/actions/api-key-new?name=batch").status_code == 200
     assert "Make the API key batch?" in found.text
     assert [key.name for key in keys.read()] == [NAME]
@@ -31,8 +28,7 @@ def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> No
     assert secret not in found.text
 
 
-def test_a_key_is_removed_after_a_confirmation(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_a_key_is_removed_after_a_confirmation(found: Browser, keys: Keys) -> None:
     keys.add("batch")
     found.do("/admin/actions/api-key-retire?name=batch")
     assert "The API key batch is retired." in found.text
@@ -40,8 +36,7 @@ def test_a_key_is_removed_after_a_confirmation(tmp_path: Path) -> None:
     assert "is retired" not in (found.get("/admin/keys") and found.text)
 
 
-def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_what_cannot_be_done_says_why(found: Browser) -> None:
     for path, status, cause in (
         ("/admin/actions/api-key-new?name=a+b", 400, "cannot be the name of a key"),
         ("/admin/actions/api-key-new", 400, "cannot be the name of a key"),
@@ -51,8 +46,7 @@ def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
         assert cause in found.text
 
 
-def test_a_key_expires_if_that_is_asked_for(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_a_key_expires_if_that_is_asked_for(found: Browser, keys: Keys) -> None:
     found.get("/admin/actions/api-key-new?name=trial&days=90")
     assert "It expires on 20" in found.text
     assert found.send().status_code == 200
@@ -74,8 +68,7 @@ def test_the_session_of_a_key_ends_when_it_expires(tmp_path: Path) -> None:
     assert found.log_in("boss", secret).status_code == 403
 
 
-def test_who_retires_a_key_is_told_what_that_ends_and_opens(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_who_retires_a_key_is_told_what_that_ends_and_opens(found: Browser, keys: Keys) -> None:
     keys.add("batch")
     found.get("/admin/actions/api-key-retire?name=batch")
     assert "It cannot be brought back." in found.text
@@ -91,16 +84,14 @@ def test_who_retires_a_key_is_told_what_that_ends_and_opens(tmp_path: Path) -> N
     assert found.follow().status_code == 404  # nobody could sign in any more
 
 
-def test_what_limits_a_key_is_shown(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
-    keys_of(settings(tmp_path)).add("reports", None, ["read"], ["hr", "fin/claim"])
+def test_what_limits_a_key_is_shown(found: Browser, keys: Keys) -> None:
+    keys.add("reports", None, ["read"], ["hr", "fin/claim"])
     found.get("/admin/keys")
     assert "reports" in found.text
     assert "read: hr, fin/claim" in found.text
 
 
-def test_a_limited_key_is_made(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_a_limited_key_is_made(found: Browser, keys: Keys) -> None:
     found.get("/admin/actions/api-key-new?name=reports&scope=read&forms=hr%0D%0A+fin/claim%0D%0A%0D%0Ahr")
     assert "It may only read: what it sends changes nothing." in found.text
     assert "for these forms or applications only: hr, fin/claim." in found.text
@@ -238,10 +229,10 @@ def test_a_session_ends_with_its_key(tmp_path: Path) -> None:
     [(3500, 3500, False), (3700, 3700, True), (28_700, 0, False), (28_900, 0, True), (-100, -100, False)],
 )
 def test_a_session_ends_after_an_idle_hour_and_after_eight(
-    tmp_path: Path, began: int, seen: int, *, is_over: bool
+    found: Browser, keys: Keys, began: int, seen: int, *, is_over: bool
 ) -> None:
     """The ages are in seconds; a clock that was set back ends nothing."""
-    found, secret, now = administrator(tmp_path), keys_of(settings(tmp_path)).session_secret(), int(time.time())
+    secret, now = keys.session_secret(), int(time.time())
     session = LoginSession(*serializer(secret).loads(cookie_of(found)))
     aged = replace(session, began=now - began, seen=now - seen)
     found.client.set_cookie(COOKIE, str(serializer(secret).dumps(astuple(aged))), path="/admin/")
@@ -250,8 +241,7 @@ def test_a_session_ends_after_an_idle_hour_and_after_eight(
     assert ("Set-Cookie" in answer.headers) is (seen > 60 and not is_over)
 
 
-def test_a_logout_ends_the_session_and_not_only_the_cookie(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_a_logout_ends_the_session_and_not_only_the_cookie(found: Browser) -> None:
     cookie = cookie_of(found)
     found.get("/admin/")
     assert found.send("logout").status_code == 303
@@ -336,8 +326,7 @@ def test_a_clock_that_is_set_back_neither_forgets_failed_logins_nor_keeps_them_f
     assert found.log_in(NAME, right).status_code == 303
 
 
-def test_a_form_without_the_token_of_the_session_changes_nothing(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_a_form_without_the_token_of_the_session_changes_nothing(found: Browser, keys: Keys) -> None:
     for token in ("", "x", "é"):
         answer = found.post("/admin/actions/api-key-new", {"name": "evil", "csrf": token})
         assert answer.status_code == 403
@@ -345,16 +334,14 @@ def test_a_form_without_the_token_of_the_session_changes_nothing(tmp_path: Path)
     assert [key.name for key in keys.read()] == [NAME]
 
 
-def test_a_page_elsewhere_can_send_nothing(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_a_page_elsewhere_can_send_nothing(found: Browser) -> None:
     for path in ("/admin/login", "/admin/actions/api-key-new"):
         answer = found.post(path, LOGIN, headers={"Origin": "https://evil.example"})
         assert answer.status_code == 403
     assert found.get("/admin/", headers={"Host": "evil.example"}).status_code == 421
 
 
-def test_every_answer_has_the_headers(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_every_answer_has_the_headers(found: Browser) -> None:
     answers = [
         found.get(path) for path in ("/admin/", "/admin/nowhere", "/admin/keys", "/admin/actions/api-key-retire")
     ]
@@ -370,8 +357,7 @@ def test_every_answer_has_the_headers(tmp_path: Path) -> None:
         assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_what_is_loaded_comes_from_here_and_is_kept(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_what_is_loaded_comes_from_here_and_is_kept(found: Browser) -> None:
     page = found.get("/admin/").text
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page

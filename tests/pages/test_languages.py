@@ -3,8 +3,6 @@
 Texts are those of templates, and the sentences that modules, commands and other functions say for the pages to show.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -39,7 +37,7 @@ _PAIRS = re.compile(r"\('[a-z]+', '([^']+)'\)")
 SPOKEN: dict[str, tuple[str, ...]] = {
     **{f"pages/{path.name}": () for path in sorted(DIRECTORY.glob("*.py"))},
     **{f"maintenance/{name}.py": () for name in ("check", "repair", "storage_check", "tree_walk")},
-    "index/sync/index_files.py": (),
+    "index/sync/index_check.py": (),
     "postgresql/database_check.py": (),
     "audit/verification.py": (),
     "services/shown_documents.py": (),

@@ -1,7 +1,5 @@
 """What the pages show: the overview, the health, the audit and the settings."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -19,31 +17,32 @@ import pytest
 from lxml import html
 
 from persistence import limits
+from persistence.keys import Keys
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.service_pages import KeyUses, RecentErrors, line_plot, settings_page
 from persistence.properties.property_table import shown_address
-from persistence.settings import Settings, load
+from persistence.settings import load
 from tests.initialised import initialised
-from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
+from tests.opened import close
+from tests.pages.administrator import NAME, Browser, administrator, browser, settings
 from tests.published import definition
 from tests.waiting import eventually
 
 CRUD = "/fr/service/persistence/crud/hr/leave"
 
 
-def save(found: Browser, document: str = "one", secret: str = "") -> None:
+def save(found: Browser, document: str = "one") -> None:
     """Save a document of a form."""
-    headers = {"Authorization": f"Bearer {secret}", "Svc-Username": "lea"}
+    headers = {"Authorization": f"Bearer {found.secret}", "Svc-Username": "lea"}
     for path, body in (("form/form.xhtml", b"<html/>"), (f"data/{document}/data.xml", b"<form/>")):
         sent = headers if path.startswith("form/") else {**headers, "Svc-Form-Definition-Version": "1"}
         answer = found.client.put(f"{CRUD}/{path}", data=body, content_type="application/xml", headers=sent)
         assert answer.status_code in {201, 204}, answer.text
 
 
-def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_the_overview_says_what_is_served(found: Browser) -> None:
     found.get("/admin/")
-    place = shown_address(settings(tmp_path).data)
+    place = shown_address(found.given.data)
     for each in (
         "Dialect svc",
         place,
@@ -55,9 +54,8 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
         assert each in found.text
 
 
-def test_the_overview_warns_of_what_an_administrator_should_mend(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
-    secret = keys_of(settings(tmp_path)).add("desk", 86_400.0)
+def test_the_overview_warns_of_what_an_administrator_should_mend(found: Browser, keys: Keys) -> None:
+    secret = keys.add("desk", 86_400.0)
     for name, permissions in (("open", ""), ("closed", "<permissions/>")):
         path, headers = f"{CRUD[:-5]}{name}/form/form.xhtml", {"Authorization": f"Bearer {secret}"}
         assert found.client.put(path, data=definition(permissions), headers=headers).status_code == 201
@@ -71,9 +69,8 @@ def test_the_overview_warns_of_what_an_administrator_should_mend(tmp_path: Path)
     assert "there is no API key" not in found.text
 
 
-def test_values_that_were_set_come_first(tmp_path: Path) -> None:
+def test_values_that_were_set_come_first(found: Browser) -> None:
     """Within each subject, in the order of docs/settings.md."""
-    found = administrator(tmp_path)
     found.get("/admin/settings")
     places = [
         found.text.index(text)
@@ -109,9 +106,8 @@ def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
     assert "There are no values yet." in empty
 
 
-def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
-    errors = RecentErrors(settings(tmp_path).home)
+def test_an_answer_from_500_on_is_in_the_overview_by_its_id(found: Browser) -> None:
+    errors = RecentErrors(found.given.home)
     errors.add({"id": "abc123", "method": "GET", "path": "/<b>", "status": 500, "cause": "the disk"})
     page = found.get("/admin/").text
     assert "abc123" in page
@@ -129,20 +125,16 @@ def test_recent_errors_are_bounded(tmp_path: Path) -> None:
     assert errors.newest() == []
 
 
-def ended(found: Browser, name: str, given: Settings) -> None:
+def ended(found: Browser, name: str) -> None:
     """Wait for the end of a command, and look at the page then."""
-    command = BackgroundCommand(
-        name, load(environment={"PERSISTENCE_DATA": given.data, "PERSISTENCE_LOCAL": given.local})
-    )  # as another worker has it
+    places = {"PERSISTENCE_DATA": found.given.data, "PERSISTENCE_LOCAL": found.given.local}
+    command = BackgroundCommand(name, load(environment=places))  # as another worker has it
     eventually(lambda: not command.is_running(), 60)
     found.get("/admin/health")
 
 
-def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=(NAME,))
-    secret, found = keys_of(given).add(NAME), browser(given)
-    save(found, secret=secret)
-    found.log_in(NAME, secret)
+def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path, found: Browser) -> None:
+    save(found)
     (tmp_path / "data/hr/leave/data/one/stray").write_text("x")
     assert found.get("/admin/actions/check?mode=look").status_code == 200
     assert "Nothing is changed" in found.text
@@ -150,10 +142,10 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     second = Browser(found.client)
     second.get("/admin/actions/check?mode=repair")
     assert second.send().status_code == 503  # the first one is running
-    ended(found, "check", given)
+    ended(found, "check")
     assert "hr/leave/data/one/stray" in found.text
     found.do("/admin/actions/check?mode=adopt&deep=yes")
-    ended(found, "check", given)
+    ended(found, "check")
     assert "hr/leave/data/one/stray" in found.text
     assert "every content was read" in found.text
     assert "Last check none yet" not in (found.get("/admin/") and found.text)
@@ -161,22 +153,20 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
 
 
 def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=(NAME,), audit="file")
-    secret, found = keys_of(given).add(NAME), browser(given)
+    found = administrator(tmp_path, audit="file")
     for document in ("one", "two"):
-        save(found, document, secret)
+        save(found, document)
         (tmp_path / f"data/hr/leave/data/{document}/note.txt").write_text("by hand")
         os.utime(tmp_path / f"data/hr/leave/data/{document}/data.xml", (1, 1))
-    found.log_in(NAME, secret)
     found.do("/admin/actions/check?mode=look")
-    ended(found, "check", given)
+    ended(found, "check")
     one = "/admin/actions/mend?tree=&path=hr/leave/data/one"
     found.do(f"{one}/note.txt&kind=no-sidecar")
-    ended(found, "mend", given)
+    ended(found, "mend")
     assert found.get(f"{one}/note.txt&kind=no-sidecar").status_code == 404  # it is done
     assert (tmp_path / "data/hr/leave/data/one/note.txt.json").exists()
     found.do(f"{one}/data.xml&kind=times-lost")
-    ended(found, "mend", given)
+    ended(found, "mend")
     for document, is_taken_care_of in (("one", True), ("two", False)):
         folder = tmp_path / "data/hr/leave/data" / document
         assert ((folder / "data.xml").stat().st_mtime != 1) == is_taken_care_of
@@ -192,9 +182,7 @@ def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_pa
 class Damaged:
     """A service with damage, its administrator, and a list of what a check has found."""
 
-    given: Settings
     browser: Browser
-    secret: str
     data: Path
 
     def row(self, path: str) -> str:
@@ -205,35 +193,46 @@ class Damaged:
     def mend(self, path: str, kind: str) -> None:
         """Repair or adopt one finding, and look at the page when that is done."""
         self.browser.do(f"/admin/actions/mend?tree=&path=hr/leave/{path}&kind={kind}")
-        ended(self.browser, "mend", self.given)
+        ended(self.browser, "mend")
 
     def check(self, mode: str = "look") -> None:
         """Check everything, and look at the page when that is done."""
         self.browser.do(f"/admin/actions/check?mode={mode}")
-        ended(self.browser, "check", self.given)
+        ended(self.browser, "check")
 
 
-@pytest.fixture
-def damaged(tmp_path: Path) -> Damaged:
-    """Return a service with three notices, a leftover and three damaged documents, after a check."""
-    given = settings(tmp_path, administrators=(NAME,))
-    secret, found = keys_of(given).add(NAME), browser(given)
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A tree with three notices, a leftover and three damaged documents, after a check, and an administrator's key."""
+    directory = tmp_path_factory.mktemp("damaged")
+    found = administrator(directory)
     for document in ("one", "two", "three", "four"):
-        save(found, document, secret)
-    sent = {"Authorization": f"Bearer {secret}", "Svc-Form-Definition-Version": "1"}
+        save(found, document)
+    sent = {"Authorization": f"Bearer {found.secret}", "Svc-Form-Definition-Version": "1"}
     for path, body in (("data/three/scan.bin", b"x" * 100), ("draft/four/data.xml", b"<form/>")):
         assert found.client.put(f"{CRUD}/{path}", data=body, headers=sent).status_code == 201
-    found.log_in(NAME, secret)
-    forms = tmp_path / "data/hr/leave"
+    forms = directory / "data/hr/leave"
     for path in ("data/one/note.txt", "draft/four/note.txt", "form/1/note.txt"):
         (forms / path).write_text("by hand")
     (forms / f"data/four/.data.xml.{'0' * 40}").write_text("of a crash")
     (forms / "data/one/data.xml").unlink()
     (forms / "data/two/data.xml.json").write_text("no sidecar")
     (forms / "data/three/scan.bin").write_bytes(b"y" * 90)
-    there = Damaged(given, found, secret, forms)
-    there.check()
-    return there
+    Damaged(found, forms).check()
+    close(found.client.application)
+    return directory, found.secret
+
+
+@pytest.fixture
+def damaged(checked: tuple[Path, str], tmp_path: Path) -> Damaged:
+    """A service over a copy of that, and its administrator, who looks at what was found."""
+    planted, secret = checked
+    shutil.copytree(planted, tmp_path, dirs_exist_ok=True)
+    found = browser(settings(tmp_path, administrators=(NAME,)))
+    found.secret = secret
+    found.log_in(NAME, secret)
+    found.get("/admin/health")
+    return Damaged(found, tmp_path / "data/hr/leave")
 
 
 def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:
@@ -282,7 +281,9 @@ def test_what_only_a_deep_check_finds_is_repaired(damaged: Damaged) -> None:
     scan, version = damaged.data / "data/four/scan.bin", {"Svc-Form-Definition-Version": "1"}
     for body in (b"a" * 100, b"b" * 100):
         damaged.browser.client.put(
-            f"{CRUD}/data/four/scan.bin", data=body, headers={**version, "Authorization": f"Bearer {damaged.secret}"}
+            f"{CRUD}/data/four/scan.bin",
+            data=body,
+            headers={**version, "Authorization": f"Bearer {damaged.browser.secret}"},
         )
     before = scan.stat()
     scan.write_bytes(b"x" * 100)
@@ -294,10 +295,9 @@ def test_what_only_a_deep_check_finds_is_repaired(damaged: Damaged) -> None:
     assert scan.read_bytes() == b"a" * 100
 
 
-def test_results_are_those_of_their_tree_and_may_be_missing(tmp_path: Path) -> None:
+def test_results_are_those_of_their_tree_and_may_be_missing(found: Browser) -> None:
     """As they are in the files: of a service with two trees, whose commands were killed, and a disk that was full."""
-    found = administrator(tmp_path)
-    pages = Path(settings(tmp_path).home, ".pages")
+    pages = Path(found.given.home, ".pages")
     finding = {"kind": "stray-file", "severity": "leftover", "what": "lost", "remedy": "--repair", "outcome": "found"}
     totals = {"folders": 4, "damage": 0, "leftover": 3, "notice": 0, "mended": 0, "remaining": 3, "edits": 0}
 
@@ -325,7 +325,7 @@ def test_results_are_those_of_their_tree_and_may_be_missing(tmp_path: Path) -> N
 
 def test_results_that_would_be_too_many_are_refused(damaged: Damaged) -> None:
     damaged.mend("data/one/note.txt", "no-sidecar")
-    with Path(damaged.given.home, ".pages/mend.out").open("a") as kept:
+    with Path(damaged.browser.given.home, ".pages/mend.out").open("a") as kept:
         kept.write(f'{{"path":"{"x" * 1000}"}}\n' * 500)
     damaged.browser.get("/admin/actions/mend?tree=&path=hr/leave/form/1/note.txt&kind=no-sidecar")
     assert damaged.browser.send().status_code == 412
@@ -361,7 +361,7 @@ def test_findings_and_the_pages_of_their_documents_lead_to_each_other(damaged: D
 def test_a_list_that_is_older_than_the_last_check_says_so(damaged: Damaged) -> None:
     said = "The last check is later than this list."
     assert said not in damaged.browser.text
-    record = Path(damaged.given.home, ".pages/LastCheck.json")
+    record = Path(damaged.browser.given.home, ".pages/LastCheck.json")
     later = json.loads(record.read_text())
     record.write_text(json.dumps({**later, "at": "2100-01-01T00:00:00.000Z", "remaining": 9}))
     damaged.mend("data/one/data.xml", "content-missing")
@@ -383,18 +383,14 @@ def test_the_output_of_a_command_is_bounded() -> None:
     assert len(done.stderr) == 100_001
 
 
-def test_indexes_are_rebuilt_from_the_page(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_indexes_are_rebuilt_from_the_page(found: Browser) -> None:
     found.do("/admin/actions/reindex")
-    ended(found, "reindex", settings(tmp_path))
+    ended(found, "reindex")
     assert "Rebuilt from here" in found.text
 
 
-def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=(NAME,))
-    secret, found = keys_of(given).add(NAME), browser(given)
-    save(found, secret=secret)
-    found.log_in(NAME, secret)
+def test_reencryption_needs_a_key_and_shows_its_progress(found: Browser) -> None:
+    save(found)
     found.get("/admin/actions/reencrypt?app=hr&form=leave")
     assert found.send().status_code == 501
     found.do("/admin/actions/encryption-key-new")
@@ -408,11 +404,9 @@ def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None
 
 def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("persistence.limits.AUDIT_LINES_SHOWN", 2)
-    given = settings(tmp_path, administrators=(NAME,), audit="file")
-    secret, found = keys_of(given).add(NAME), browser(given)
+    found = administrator(tmp_path, audit="file")
     for document in ("one", "two", "three"):
-        save(found, document, secret)
-    found.log_in(NAME, secret)
+        save(found, document)
     found.get("/admin/audit?document=two")
     assert "hr/leave/data/two/data.xml" in found.text
     assert "hr/leave/data/one" not in found.text
@@ -481,8 +475,7 @@ def test_the_audit_is_shown_from_day_to_day_in_the_zone_of_the_pages(
     assert f'<input type="date" id="until" name="until" value="{until}">' in page
 
 
-def test_the_audit_page_says_where_there_is_none(tmp_path: Path) -> None:
-    found = administrator(tmp_path)
+def test_the_audit_page_says_where_there_is_none(found: Browser) -> None:
     assert "The audit is off" in (found.get("/admin/audit") and found.text)
     assert found.get("/admin/actions/audit-verify").status_code == 404
 
@@ -507,15 +500,12 @@ def test_settings_and_properties_are_shown_as_the_settings_file_has_them(tmp_pat
         assert f"{name} {value} " in found.text
 
 
-def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=(NAME,))
-    secret, found = keys_of(given).add(NAME), browser(given)
-    found.log_in(NAME, secret)
+def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(found: Browser) -> None:
     assert "never" in (found.get("/admin/keys") and found.text)
-    found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {secret}"})
+    found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {found.secret}"})
     assert "0 seconds ago" in (found.get("/admin/keys") and found.text) or "1 second ago" in found.text
-    file = Path(given.home, ".pages/key-uses.json")
-    uses = KeyUses(given.home)
+    file = Path(found.given.home, ".pages/key-uses.json")
+    uses = KeyUses(found.given.home)
     uses.use(NAME)
     uses.use("gone")
     uses.note(frozenset({NAME}))
@@ -540,8 +530,7 @@ def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: 
     assert NAME in (directory / "key-uses.json").read_text()
 
 
-def test_signing_keys_are_made_and_removed(tmp_path: Path) -> None:
-    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+def test_signing_keys_are_made_and_removed(found: Browser, keys: Keys) -> None:
     found.do("/admin/actions/signing-key-new")
     (only,) = keys.signing()
     assert only.id in found.text

@@ -1,7 +1,5 @@
 """The values of a document, and the differences of two revisions, as a person reads them: for every kind of control."""
 
-from __future__ import annotations
-
 import re
 from html import escape
 from pathlib import Path

@@ -14,7 +14,7 @@ import pytest
 from tests import on_database
 from tests import service as services
 from tests.pages import test_document_pages, test_looking
-from tests.pages.administrator import NAME, browser, keys_of, settings
+from tests.pages.administrator import administrator
 from tests.pages.test_looking import ended, save
 from tests.postgresql.server import Server
 
@@ -36,15 +36,13 @@ def in_a_database(database_server: Server, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_check_of_a_database_is_begun_from_the_page(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=(NAME,))
-    secret, found = keys_of(given).add(NAME), browser(given)
-    save(found, secret=secret)
-    found.log_in(NAME, secret)
+    found = administrator(tmp_path)
+    save(found)
     assert "hr" in (found.get("/admin/forms") and found.text)
     found.do("/admin/actions/check?mode=look")
-    ended(found, "check", given)
+    ended(found, "check")
     assert "Nothing was found" in found.text
     assert "nothing is wrong" in found.text
     found.do("/admin/actions/check?mode=adopt")
-    ended(found, "check", given)
+    ended(found, "check")
     assert "--adopt and --budget are for data directories" in found.text

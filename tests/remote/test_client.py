@@ -1,7 +1,5 @@
 """Calls to a provider that behaves badly below HTTP."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A content elsewhere as a file: what is asked for, and when."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The headers that another service gets of a request, and their names."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import pytest

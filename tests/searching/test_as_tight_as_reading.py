@@ -3,8 +3,6 @@
 Permissions, users, versions and documents are made at random; what a GET says decides. The seed is in the test's name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a user's search finds, and may do with it: versions, permissions and drafts over an index in plain Python."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Singleton forms and the index: it is asked, believed only as far as it knows, and not needed (spec crud 4.12)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,7 +54,7 @@ def stored(root: str) -> set[str]:
 def test_the_index_is_asked_and_no_document_is_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = index(root)
     create(root, "A", known)
-    known.files.make_ready(LEAVE)
+    known.make_ready(LEAVE)
     monkeypatch.setattr(StoreReader, "documents", lambda *_: pytest.fail("the documents were listed"))
     with pytest.raises(ConflictError):
         create(root, "B", known)
@@ -66,7 +64,7 @@ def test_the_index_is_asked_and_no_document_is_looked_at(root: str, monkeypatch:
 def test_what_a_killed_process_has_only_noted_counts(root: str) -> None:
     known = index(root)
     Planter(Path(root)).save("hr/leave", "old", b"<d/>", WHEN, version=2)
-    known.files.make_ready(LEAVE)
+    known.make_ready(LEAVE)
     create(root, "A", known)
     for other in (known, index(root)):
         with pytest.raises(ConflictError):

@@ -10,15 +10,16 @@ import os
 import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
+from typing import Any, TypeVar
 
 from persistence.closable import Closable, closed, closed_after_error
 from persistence.errors import BusyError
 from persistence.index.protocol import Budget, PreparedDocument, VersionState, decode, entries
-from persistence.index.search_compiler import Search
-from persistence.index.sources import DefinitionState, DocumentName, IndexedPage
+from persistence.index.search_compiler import Search, searched_partitions
+from persistence.index.sources import DefinitionState, DocumentName
 from persistence.index.sqlite import sqlite_dialect, tables
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
@@ -43,7 +44,7 @@ from persistence.index.sqlite.tables import (
 )
 from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
 from persistence.model.addresses import Form
-from persistence.model.queries import Field, Query, Scope
+from persistence.model.queries import Scope
 from persistence.storage import files
 from persistence.storage.locks import LockFile
 
@@ -70,6 +71,8 @@ __all__ = [
     "remove_index",
     "require_space",
 ]
+
+T = TypeVar("T")
 
 _REMOVE_ENTRY = "DELETE FROM entry WHERE control = ? AND partition = ? AND fold = ? AND value = ? AND seq = ?"
 
@@ -304,25 +307,15 @@ class IndexReader(IndexState):
         found = self._execute("SELECT count(*) FROM entry").fetchone()[0]
         return None if found == expected else f"it has {found} entries instead of {expected}"
 
-    def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
-        if budget is not None:
-            budget.restart()
-        with self._searching(scope, budget) as search:
-            return search.find(query)
-
-    def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
-        with self._searching(scope, budget) as search:
-            return list(search.distinct(by))
-
-    @contextmanager
-    def _searching(self, scope: Scope, budget: Budget | None) -> Iterator[Search]:
+    def search(self, partitions: list[Any], scope: Scope, budget: Budget | None, work: Callable[[Search], T]) -> T:
+        """Return what some work finds in ``partitions``, as they are in the transaction of the connection."""
         self._budget = budget
         with limited(self.connection, budget):
-            searched = sqlite_dialect.partitions_of(self.connection, scope)
+            searched, _, _ = searched_partitions(partitions, scope)
             dialect = sqlite_dialect.SqliteDialect(self.connection, self._sample.rarity, searched, budget)
             if budget is not None:
                 budget.allow_for(dialect.documents)
-            yield Search(dialect, scope, budget)
+            return work(Search(dialect, scope, budget))
 
     def _check(self) -> None:
         if self._budget is not None:

@@ -13,21 +13,11 @@ from functools import lru_cache
 
 import msgspec
 
-from persistence.index.protocol import (
-    NOTHING,
-    SEPARATOR,
-    Budget,
-    Fact,
-    VersionState,
-    decode,
-    key_of,
-    order_of,
-    searched_owners,
-)
+from persistence.index.protocol import NOTHING, SEPARATOR, Budget, Fact, decode, key_of, order_of
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
-from persistence.index.sqlite.tables import COLUMNS, FIELDS, HIDDEN, column_of, first_seq
+from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_seq
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
-from persistence.model.queries import ControlFilter, Scope, TextMatch
+from persistence.model.queries import ControlFilter, TextMatch
 from persistence.model.texts import Instant
 from persistence.model.typed_values import KeyRange
 
@@ -97,22 +87,6 @@ class OnCard(Condition):
     is_range: bool = False
     is_quick: bool = False
     card_test: CardTest | None = None
-
-
-def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partition]:
-    """Return the partitions that a search looks at, without empty ones and those in which the user sees nothing."""
-    found = connection.execute(
-        "SELECT p.number, p.documents, version, p.draft, v.round, state, data_format, fingerprint, keys"
-        f" FROM partition p JOIN indexed_version v USING (version) WHERE NOT {HIDDEN} AND p.documents > 0"
-        " ORDER BY p.number"
-    )
-    searched = []
-    for number, documents, version, draft, *row in found.fetchall():
-        owners = searched_owners(scope, version, is_draft=bool(draft))
-        if owners is not None:
-            state = VersionState.of_row(row)
-            searched.append(Partition(number, documents, state.numbers, bool(draft), owners, state.types))
-    return searched
 
 
 class SqliteDialect(SearchDialect):

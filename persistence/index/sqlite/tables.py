@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -249,16 +249,12 @@ class IndexState(Closable):
 
     # Form versions.
 
-    def definitions(self) -> list[tuple[int, str]]:
-        return self._execute("SELECT version, fingerprint FROM indexed_version").fetchall()
-
-    def outdated(self) -> list[int]:
-        """Return the versions that have documents to be read again."""
-        found = self._execute(
-            "SELECT DISTINCT p.version FROM partition p JOIN indexed_version v USING (version)"
-            f" WHERE p.round < v.round AND NOT {HIDDEN} AND p.documents > 0 ORDER BY p.version"
-        )
-        return [version for (version,) in found]
+    def partitions(self) -> list[tuple[Any, ...]]:
+        """Return the rows of ``searched_partitions``; a version without a partition has one row, too."""
+        return self._execute(
+            "SELECT p.number, version, p.draft, p.round, p.documents, v.round, state, data_format, fingerprint, keys"
+            " FROM indexed_version v LEFT JOIN partition p USING (version) ORDER BY p.number"
+        ).fetchall()
 
     def version(self, number: int) -> VersionState | None:
         row = self._execute(

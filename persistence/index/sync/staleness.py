@@ -35,10 +35,10 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from persistence.index.protocol import VersionState, prepared
-from persistence.index.sources import UNKNOWN, DocumentName, IndexedDefinition, IndexedDocument, Source
+from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
 from persistence.index.sqlite.engine import IndexedRow, IndexState, IndexWriter
 from persistence.limits import MOST_READ_AHEAD
 from persistence.storage import files
@@ -130,12 +130,24 @@ class Stale(NamedTuple):
     versions: Sequence[int]  # those whose documents must be read again
 
 
-def look(index: IndexState, source: Source, documents: Iterable[str]) -> Stale:
-    """Return which of some documents and of all definitions are out of date in an index."""
+def look(index: IndexState, partitions: list[Any], source: Source, documents: Iterable[str]) -> Stale:
+    """Return which of some documents and of all definitions are out of date in an index with some partitions."""
+    definitions = {version: fingerprint for _, version, *_, fingerprint, _ in partitions}
     return Stale(
         [each for each in documents if index.fingerprints(each) != source.fingerprints(each)],
-        [version for version, known in index.definitions() if known != source.definition_fingerprint(version)],
-        index.outdated(),
+        [version for version, known in definitions.items() if known != source.definition_fingerprint(version)],
+        outdated(partitions),
+    )
+
+
+def outdated(partitions: list[Any]) -> list[int]:
+    """Return the versions that have documents to be read again, except of hidden ones."""
+    return sorted(
+        {
+            version
+            for _, version, _, generation, documents, current, state, *_ in partitions
+            if documents and generation < current and state != DefinitionState.DELETED.name
+        }
     )
 
 

@@ -11,179 +11,31 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
-from typing import NamedTuple
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 from persistence.catalog import Definition
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
-from persistence.forms.flat_tables import RowReader
 from persistence.index.protocol import Budget, RebuildAim, ReindexingStatus, status_in
-from persistence.index.sources import DocumentName, IndexedPage, Source, flat_rows
+from persistence.index.search_compiler import Search
+from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sqlite import engine
-from persistence.index.sync.index_files import IndexCheck, IndexFiles
+from persistence.index.sync import staleness
+from persistence.index.sync.flat_views import FlatViews
 from persistence.index.sync.journal import Journal, Ticket
-from persistence.index.sync.rebuild import SMALL, FlatMaker, FlatTask, IndexJob, IndexTask, JobProcesses, rebuild_record
-from persistence.index.sync.staleness import IndexCondition, tree_identity
+from persistence.index.sync.rebuild import Generations, IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
+from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
 from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.processes import Child
 from persistence.storage import files
-from persistence.storage.reader import StoreReader
+from persistence.storage.layout import Layout
 from persistence.xml import Streaming
 
-_PATIENCE = 1.0
-"""Seconds for which changes wait for a process that makes views: they, and later ones of the form, are tried again."""
-
-
-class FlatViews(Closable):
-    """The flat views of the tree of a root. A ``ReportTables``. Methods raise ``DiskError`` and ``BusyError``."""
-
-    # It owns a connection to their file, and processes. ``defined_elsewhere`` gives forms with definitions in another
-    # tree.
-    def __init__(
-        self, root: str, source_of: Callable[[Form], Source], defined_elsewhere: Callable[[], Iterable[Form]] = tuple
-    ) -> None:
-        self._root = os.path.realpath(root)
-        self._source_of = source_of
-        self._defined_elsewhere = defined_elsewhere
-        self._file = engine.FlatFile(self._root)
-        self._lock = threading.Lock()
-        self._kept: _KeptCatalogue | None = None
-        self._is_closed = False
-        self._processes = JobProcesses()
-        self._restoring: Child | None = None
-        self._restored: engine.FileIdentity | None = None
-        self._is_asked = False
-
-    def close(self) -> None:
-        self._processes.close()
-        with self._lock:
-            self._is_closed = True
-            self._close()
-
-    def create(self, form: Form, version: int) -> None:
-        view = self._source_of(form).view
-        if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
-            FlatMaker(self._source_of(form), self._root).make(version, is_new=True)
-        elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
-            raise DiskError("the flat views could not be made; the log says why")
-        self.restore()
-
-    def drop(self, form: Form, version: int) -> None:
-        FlatMaker(self._source_of(form), self._root).make(version)
-
-    def refresh(self, form: Form, documents: Iterable[str]) -> None:
-        """Replace the rows of documents; do nothing where the form has no views."""
-        # If the file turns out to be damaged, everything is read again (``restore``).
-        with self._using(f"bringing the flat views up to date of {form}", form) as kept:
-            if kept is None or not kept.catalogue.versions(form):
-                return
-            with kept.catalogue.changing():
-                versions = kept.catalogue.versions(form)
-                views = {version: kept.catalogue.views(form, version) for version in versions}
-                readers = {version: RowReader(of_version) for version, of_version in views.items()}
-                source = self._source_of(form)
-                every = [view for of_version in views.values() for view in of_version]
-                for document in documents:
-                    kept.catalogue.remove_rows(every, document)
-                    rows = flat_rows(source.view, form, readers, document)
-                    if rows is not None:
-                        kept.catalogue.add_rows(rows)
-
-    def restore(self) -> None:
-        """Start a process that makes the views again which may be out of date, after a power cut, for instance."""
-        # If the file is lost, these are all views that the sidecars of definitions ask for; they are read once.
-        if self._file.identity is None and not self._is_asked:
-            self._is_asked = True
-            catalogs = ((form, self._source_of(form).catalog) for form in self._forms())
-            if any(
-                catalog.of(form, version).has_flat_views
-                for form, catalog in catalogs
-                for version in catalog.storage.versions(form)
-            ):
-                self._file.make()
-        with self._using("looking at the flat views") as kept:
-            if kept is None:
-                return
-            tree, catalogue = tree_identity(self._root), kept.catalogue
-            if catalogue.is_complete and catalogue.is_of(tree):
-                return
-            if self._restoring is not None and self._restoring.poll() is None and self._restored == kept.identity:
-                return
-            forms = catalogue.forms() if catalogue.is_complete else self._forms()
-            tasks = tuple(self.task(form, but=tree) for form in forms)
-            self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
-
-    def _forms(self) -> Iterable[Form]:
-        return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
-
-    @contextmanager
-    def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
-        """Use the connection of this process for a block; ``None`` where there is no file."""
-        # A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
-        # to be read again. ``restore`` does the rest.
-        with self._lock, disk_errors(action):
-            if self._is_closed:
-                raise closed("the file of flat views")
-            engine.require_space(self._root)
-            found, is_fresh = self._file.identity, False
-            try:
-                kept = self._opened(found)
-            except engine.FLAT_FAILURES as error:
-                self._repair(engine.flat_failure(error, action), found, form)
-                found, is_fresh = self._file.identity, True
-                kept = self._opened(found)
-            try:
-                yield kept
-            except engine.FLAT_FAILURES as error:
-                self._close()
-                self._repair(engine.flat_failure(error, action), found, form)
-            else:
-                if not is_fresh:
-                    return
-        self.restore()
-
-    def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:
-        match error:
-            case engine.InconsistentError() if form is not None:
-                with suppress(engine.UnusableError), self._file.opened() as catalogue:
-                    catalogue.doubt(form)
-                    return
-            case engine.InconsistentError() | engine.UnusableError():
-                pass
-            case _:
-                raise error
-        self._file.discard(found)
-        self._file.make()
-
-    def _opened(self, found: engine.FileIdentity | None) -> _KeptCatalogue | None:
-        kept = self._kept
-        if kept is not None and kept.identity != found:
-            self._close()
-            kept = None
-        if kept is None and found is not None:
-            kept = self._kept = _KeptCatalogue(self._file.opened(_PATIENCE), found)
-        return kept
-
-    def _close(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.catalogue.close()
-
-    def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
-        return FlatTask(self._source_of(form).described, version, but, is_new)
-
-
-class _KeptCatalogue(NamedTuple):
-    """A catalogue that stays open: as long as one does, others can read the file without being allowed to write."""
-
-    catalogue: engine.FlatCatalogue
-    identity: engine.FileIdentity
-
-
-_AT_ONCE = 200
+_AT_ONCE = 200  # Changes that are taken in together
 _GATHERING = 1.0  # Seconds in which changes are gathered: several at once cost little more than one
 _IDLE = 1.0  # Seconds without changes after which there is time to tidy up
 _PAUSE = 0.5  # Seconds until the next attempt where others or the disk are in the way. Each time it is twice as long.
@@ -210,10 +62,10 @@ class Updater(Closable):
 
     # It owns the thread that does so, and that looks for journals of dead processes, which ``recover`` works off.
     def __init__(
-        self, journal: Journal, files: IndexFiles, flat: FlatViews, recover: Callable[[], None], failed: Failed
+        self, journal: Journal, index: TreeIndex, flat: FlatViews, recover: Callable[[], None], failed: Failed
     ) -> None:
         self._journal = journal
-        self._files = files
+        self._index = index
         self._flat = flat
         self._recover = recover
         self._failed = failed
@@ -309,7 +161,7 @@ class Updater(Closable):
                 while self._untidy and not self._changed and not self._is_ending:
                     form = self._untidy.pop()
                     with suppress(PersistenceError):
-                        if self._files.merge(form):
+                        if self._index.merge(form):
                             self._untidy.add(form)
             except Exception as error:  # noqa: BLE001 - without this thread, every search would have its work to do
                 self._failed(None, error)
@@ -363,10 +215,10 @@ class Updater(Closable):
     def _has_indexed(self, form: Form, changed: list[_Changed]) -> bool:
         is_indexed = False
         try:
-            self._files.refresh(form, [each.document for each in changed])
+            self._index.refresh(form, [each.document for each in changed])
             self._untidy.add(form)
             is_indexed = True
-            self._files.make_ready(form)
+            self._index.make_ready(form)
         except (BusyError, DiskFullError):  # where it is being built, it lists what changes meanwhile
             return is_indexed
         except Exception as error:  # noqa: BLE001 - after any error, the index must not stay as it is
@@ -386,12 +238,24 @@ class Updater(Closable):
 
     def _give_up(self, form: Form, error: Exception | None) -> None:
         with suppress(OSError):
-            self._files.invalidate(form)
+            self._index.invalidate(form)
         if error is not None:
             self._failed(form, error)
 
 
 _PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
+
+_ATTEMPTS = 5
+_LOOKS = 3
+_LOOK = 0.02  # Seconds between two looks whether an index is ready
+
+_MAKING = 5.0  # Seconds to wait for another process that makes a small index
+_MAKING_RETRY_AFTER = 5
+
+_REFRESHING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
+_RETRY_AFTER = 2
+
+T = TypeVar("T")
 
 
 class TreeIndex(Closable):
@@ -400,10 +264,13 @@ class TreeIndex(Closable):
     # It owns its connections, the processes that rebuild, ``journal`` and ``flat``. On a full disk searches raise
     # ``DiskFullError``, because SQLite has to write beside an index to read it.
     def __init__(self, root: str, journal: Journal, source_of: Callable[[Form], Source], flat: FlatViews) -> None:
+        self.root = os.path.realpath(root)
+        layout = Layout(self.root)
         self.flat = flat
-        self.files = IndexFiles(root, journal, source_of, self._begin)
-        self._journal = journal
-        self.check = IndexCheck(self.files, journal, self.update, self.recover)
+        self.source = lru_cache(256)(source_of)
+        self.generations = lru_cache(256)(lambda form: Generations(layout, form))
+        self.pool = engine.IndexPool()
+        self.journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
         self._updater: Updater | None = None
@@ -411,12 +278,12 @@ class TreeIndex(Closable):
 
     def close(self) -> None:
         self._processes.close()
-        self.files.close()
+        self.pool.close()
         self.flat.close()
-        self._journal.close()
+        self.journal.close()
 
     def updater(self, failed: Failed) -> Updater:
-        self._updater = Updater(self._journal, self.files, self.flat, self.recover, failed)
+        self._updater = Updater(self.journal, self, self.flat, self.recover, failed)
         return self._updater
 
     @property
@@ -426,16 +293,16 @@ class TreeIndex(Closable):
     def waiting(self) -> int:
         """Return the number of documents of all processes whose changes are not in the index yet."""
         with disk_errors("reading the journal of the index"):
-            return len(self._journal.outstanding())
+            return len(self.journal.outstanding())
 
     # Searches.
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        source = self.files.source(form)
-        for _ in range(
-            _PAGES
-        ):  # A person may have edited the documents on the page: they are compared with their files
-            found = self.files.ask(form, scope, lambda index: index.search(scope, query, budget), IndexedPage())
+        source = self.source(form)
+        for _ in range(_PAGES):  # a person may have edited documents on the page: they are compared with their files
+            if budget is not None:
+                budget.restart()
+            found = self._ask(form, scope, budget, lambda search: search.find(query), IndexedPage())
             stale = [
                 each.hit.document
                 for each in found.documents
@@ -448,21 +315,22 @@ class TreeIndex(Closable):
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         nothing: list[str] = []
-        yield from self.files.ask(form, scope, lambda index: index.distinct(scope, by, budget), nothing)
+        yield from self._ask(form, scope, budget, lambda search: list(search.distinct(by)), nothing)
 
     def checking(self, definition: Definition) -> Streaming:
-        return self.files.source(definition.form).checking(definition)
+        return self.source(definition.form).checking(definition)
 
     # Changes.
 
     def update(self, form: Form, documents: Iterable[str]) -> None:
+        """Bring index and flat views up to date."""
         documents = tuple(documents)
-        self.files.refresh(form, documents)
+        self.refresh(form, documents)
         self.flat.refresh(form, documents)
 
     def recover(self) -> None:
         """Bring the index up to date with the journals of dead processes, so that not every search reads them."""
-        for left in self._journal.abandoned():
+        for left in self.journal.abandoned():
             by_form: defaultdict[Form, list[str]] = defaultdict(list)
             for entry in left.entries:
                 by_form[entry.form].append(entry.document)
@@ -470,27 +338,163 @@ class TreeIndex(Closable):
                 self.update(form, documents)
             left.remove()
 
+    def _ask(self, form: Form, scope: Scope, budget: Budget | None, work: Callable[[Search], T], nothing: T) -> T:
+        """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
+        generations, source = self.generations(form), self.source(form)
+        mistake: Exception | None = None
+
+        def answer(used: engine.IndexFile) -> T:
+            with used.reading() as index:
+                looked_at = source if scope.definition is None else replace(source, found=scope.definition)
+                partitions = index.partitions()
+                stale = staleness.look(index, partitions, looked_at, changed)
+                if not any(stale):
+                    return index.search(partitions, scope, budget, work)
+            self._replace(source, used, stale)
+            with used.reading() as index:
+                return index.search(index.partitions(), scope, budget, work)
+
+        try:
+            with disk_errors("using the index of", form):
+                changed = [each.document for each in self.journal.outstanding() if each.form == form]
+                for _ in range(_ATTEMPTS):
+                    engine.require_space(self.root)
+                    path = generations.current()
+                    if path is None and next(source.documents(), None) is None:
+                        return nothing
+                    try:
+                        if path is not None:
+                            with self._using(form, path) as used:
+                                if used.is_ready or self._has_become_ready(used):
+                                    return answer(used)
+                        self.pool.discard(form)
+                        self._make_ready(form)
+                    except _AgainError as error:
+                        mistake = error.mistake
+        except DiskError as error:
+            if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
+                raise DiskFullError(f"there is no room to use the index of {form}") from error
+            raise
+        raise mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+
+    def refresh(self, form: Form, documents: Iterable[str]) -> None:
+        """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
+        documents = tuple(documents)
+        generations, source = self.generations(form), self.source(form)
+        for _ in range(_ATTEMPTS):
+            with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
+                engine.require_space(self.root)
+                path = generations.current()
+                if path is None:
+                    return
+                with self._using(form, path) as used:
+                    with used.reading() as index:
+                        stale = staleness.look(index, index.partitions(), source, ())._replace(documents=documents)
+                    self._replace(source, used, stale)
+                if generations.current() == path:  # otherwise another one has been made, perhaps without them
+                    return
+        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+
+    def merge(self, form: Form) -> bool:
+        with suppress(_AgainError), disk_errors("tidying the index of", form):
+            engine.require_space(self.root)
+            path = self.generations(form).current()
+            if path is not None:
+                with self._using(form, path) as used, used.writing() as index:
+                    return index.merge()
+        return False
+
+    def make_ready(self, form: Form) -> None:
+        if self.generations(form).current() is None:
+            with disk_errors("making the index of", form):
+                engine.require_space(self.root)
+                self._make_ready(form)
+
+    def invalidate(self, form: Form) -> None:
+        """Let the index of a form be rebuilt: it has missed a change. Raises ``OSError``."""
+        generations = self.generations(form)
+        path = generations.current()
+        if path is not None:
+            generations.invalidate(path)
+
+    def rebuild_of(self, form: Form) -> Rebuild:
+        return Rebuild(self.root, self.generations(form), self.source(form))
+
+    def is_trusted(self, used: engine.IndexFile) -> bool:
+        if not used.is_ready:
+            changes = changes_beside(used.path)
+            with used.reading() as index:
+                used.is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
+        return used.is_ready
+
+    def _has_become_ready(self, used: engine.IndexFile) -> bool:
+        for _ in range(_LOOKS):
+            if self.is_trusted(used):
+                return True
+            time.sleep(_LOOK)  # a process may be changing it
+        return False
+
+    @staticmethod
+    def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
+        if not any(stale):
+            return
+        with used.writing() as index:
+            refresh = Refresh(index, source)
+            refresh.documents(stale.documents)
+            if stale.definitions:
+                refresh.definitions(stale.definitions)
+            end = time.monotonic() + _REFRESHING
+            for version in staleness.outdated(index.partitions()):
+                for _ in refresh.version(version):
+                    if time.monotonic() > end:
+                        raise BusyError(
+                            f"documents of {source.form} are being read again: its definition changed", _RETRY_AFTER
+                        )
+
+    @contextmanager
+    def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
+        try:
+            yield self.pool.opened(form, path)
+        except engine.UnusableError as error:
+            self.pool.discard(form)
+            self.generations(form).invalidate(path)
+            raise _AgainError(error.mistake) from error
+        except (DiskError, BusyError) as error:
+            if self.generations(form).current() == path:
+                raise
+            raise _AgainError from error  # its file is removed
+
+    def _make_ready(self, form: Form) -> None:
+        rebuild = self.rebuild_of(form)
+        if not rebuild.is_small:
+            with self._lock:
+                process = self._rebuilding.get(form)
+                if process is None or process.poll() is not None:
+                    self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
+            raise BusyError(f"the index of {form} is being made", _MAKING_RETRY_AFTER)
+        rebuild.run(RebuildAim.READY, timeout=_MAKING)
+
     # Rebuilds and checks.
 
     def is_ready(self, form: Form) -> bool:
         """Return whether a search of a form finds an index, or needs none because there are no documents."""
         with disk_errors("looking at the index of", form):
-            is_ready = self.files.rebuild(form).condition() is IndexCondition.READY
-            return is_ready or next(self.files.source(form).documents(), None) is None
+            is_ready = self.rebuild_of(form).condition() is IndexCondition.READY
+            return is_ready or next(self.source(form).documents(), None) is None
 
     def has_definition(self, form: Form) -> bool:
         """Return whether a form has a definition of its own, or had one."""
-        source = self.files.source(form)
+        source = self.source(form)
         return not source.described.is_designer and next(source.versions(), None) is not None
 
     def versions(self, form: Form) -> Iterator[int]:
-        return self.files.source(form).versions()
+        return self.source(form).versions()
 
     def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> IndexJob:
         # Rows of flat views are read again too, because changes by hand are not noted anywhere.
         return IndexJob(
-            self.files.root,
-            tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
+            self.root,
+            tuple(IndexTask(self.source(form).described, aim, version) for form in forms),
             () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
@@ -501,16 +505,18 @@ class TreeIndex(Closable):
             raise DiskError("the index could not be rebuilt; the log says why")
 
     def status(self) -> ReindexingStatus:
-        return status_in(rebuild_record(self.files.root))
+        return status_in(rebuild_record(self.root))
 
     def sweep(self, form: Form) -> None:
         """Remove the files that a killed rebuild left of the index of a form."""
         with disk_errors("removing what the index had of", form):
-            for path in self.files.generations(form).stray_files():
+            for path in self.generations(form).stray_files():
                 files.remove(path)
 
-    def _begin(self, form: Form) -> None:
-        with self._lock:
-            process = self._rebuilding.get(form)
-            if process is None or process.poll() is not None:
-                self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
+
+class _AgainError(Exception):
+    """The index has changed under a connection that used it, or was given up, perhaps because of a ``mistake``."""
+
+    def __init__(self, mistake: Exception | None = None) -> None:
+        super().__init__()
+        self.mistake = mistake

@@ -1,7 +1,5 @@
 """A real Chromium without a window, driven by Debian's chromedriver, with a new and empty profile."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from base64 import b64decode

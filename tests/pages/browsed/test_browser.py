@@ -1,7 +1,5 @@
 """The pages as a person meets them: axe-core finds nothing at any width, light or dark, and the keyboard is enough."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stored contents with scripts, opened in the browser of an administrator: none runs where the pages are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,213 +1,28 @@
-"""The index files of a tree, with every acknowledged change (``staleness``), and compared with the tree."""
+"""Checking the indexes of a tree while both change: findings come out, each with its repair."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
-from persistence.closable import Closable
-from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, disk_errors
-from persistence.index.protocol import RebuildAim, prepared
-from persistence.index.sources import UNKNOWN, DocumentName, Source
+from persistence.errors import BusyError, DiskError, StartupError, disk_errors
+from persistence.index.protocol import prepared
+from persistence.index.sources import UNKNOWN, DocumentName
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
-from persistence.index.sync.journal import Journal, JournalEntry
-from persistence.index.sync.rebuild import Generations, Rebuild
-from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
+from persistence.index.sync.journal import JournalEntry
+from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Collection, Form
-from persistence.model.queries import Scope
 from persistence.storage import files, owner
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import INDEX, Layout, is_escaped, unescape
 from persistence.storage.reader import StoreReader
 
-_ATTEMPTS = 5
-_LOOKS = 3
-_LOOK = 0.02  # Seconds between two looks whether an index is ready
-
-_MAKING = 5.0  # Seconds to wait for another process that makes a small index
-_MAKING_RETRY_AFTER = 5
-
-_REFRESHING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
-_RETRY_AFTER = 2
-
 T = TypeVar("T")
 
-
-class IndexFiles(Closable):
-    """The index files of the forms of a tree, one for each. It owns the connections to them."""
-
-    # ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
-    # being built, and ``DiskError``.
-    def __init__(
-        self, root: str, journal: Journal, source_of: Callable[[Form], Source], begin: Callable[[Form], None]
-    ) -> None:
-        self.root = os.path.realpath(root)
-        layout = Layout(self.root)
-        self.source = lru_cache(256)(source_of)
-        self.generations = lru_cache(256)(lambda form: Generations(layout, form))
-        self._journal = journal
-        self._begin = begin
-        self.pool = engine.IndexPool()
-
-    def close(self) -> None:
-        self.pool.close()
-
-    def ask(self, form: Form, scope: Scope, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
-        """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
-        generations, source = self.generations(form), self.source(form)
-        failure = _AgainError()
-        try:
-            with disk_errors("using the index of", form):
-                changed = [each.document for each in self._journal.outstanding() if each.form == form]
-                for _ in range(_ATTEMPTS):
-                    engine.require_space(self.root)
-                    path = generations.current()
-                    if path is None and next(source.documents(), None) is None:
-                        return nothing
-                    try:
-                        if path is not None:
-                            with self._using(form, path) as used:
-                                if self._has_become_ready(used):
-                                    return self._current(used, source, scope, changed, work)
-                        self.pool.discard(form)
-                        self._make_ready(form)
-                    except _AgainError as error:
-                        failure = error
-        except DiskError as error:
-            if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
-                raise DiskFullError(f"there is no room to use the index of {form}") from error
-            raise
-        raise failure.mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
-
-    def refresh(self, form: Form, documents: Iterable[str]) -> None:
-        """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
-        documents = tuple(documents)
-        generations, source = self.generations(form), self.source(form)
-        for _ in range(_ATTEMPTS):
-            with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
-                engine.require_space(self.root)
-                path = generations.current()
-                if path is None:
-                    return
-                with self._using(form, path) as used:
-                    with used.reading() as index:
-                        stale = staleness.look(index, source, ())._replace(documents=documents)
-                    self._replace(source, used, stale)
-                if generations.current() == path:  # otherwise another one has been made, perhaps without them
-                    return
-        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
-
-    def merge(self, form: Form) -> bool:
-        with suppress(_AgainError), disk_errors("tidying the index of", form):
-            engine.require_space(self.root)
-            path = self.generations(form).current()
-            if path is not None:
-                with self._using(form, path) as used, used.writing() as index:
-                    return index.merge()
-        return False
-
-    def make_ready(self, form: Form) -> None:
-        if self.generations(form).current() is None:
-            with disk_errors("making the index of", form):
-                engine.require_space(self.root)
-                self._make_ready(form)
-
-    def invalidate(self, form: Form) -> None:
-        """Let the index of a form be rebuilt: it has missed a change. Raises ``OSError``."""
-        generations = self.generations(form)
-        path = generations.current()
-        if path is not None:
-            generations.invalidate(path)
-
-    def rebuild(self, form: Form) -> Rebuild:
-        return Rebuild(self.root, self.generations(form), self.source(form))
-
-    def _current(
-        self,
-        used: engine.IndexFile,
-        source: Source,
-        scope: Scope,
-        changed: Sequence[str],
-        work: Callable[[engine.IndexReader], T],
-    ) -> T:
-        with used.reading() as index:
-            looked_at = source if scope.definition is None else replace(source, found=scope.definition)
-            stale = staleness.look(index, looked_at, changed)
-            if not any(stale):
-                return work(index)
-        self._replace(source, used, stale)
-        with used.reading() as index:
-            return work(index)
-
-    def is_ready(self, used: engine.IndexFile) -> bool:
-        if not used.is_ready:
-            changes = changes_beside(used.path)
-            with used.reading() as index:
-                used.is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
-        return used.is_ready
-
-    def _has_become_ready(self, used: engine.IndexFile) -> bool:
-        for _ in range(_LOOKS):
-            if self.is_ready(used):
-                return True
-            time.sleep(_LOOK)  # a process may be changing it
-        return False
-
-    @staticmethod
-    def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
-        if not any(stale):
-            return
-        with used.writing() as index:
-            refresh = Refresh(index, source)
-            refresh.documents(stale.documents)
-            if stale.definitions:
-                refresh.definitions(stale.definitions)
-            end = time.monotonic() + _REFRESHING
-            for version in index.outdated():
-                for _ in refresh.version(version):
-                    if time.monotonic() > end:
-                        raise BusyError(
-                            f"documents of {source.form} are being read again: its definition changed", _RETRY_AFTER
-                        )
-
-    @contextmanager
-    def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
-        try:
-            yield self.pool.opened(form, path)
-        except engine.UnusableError as error:
-            self.pool.discard(form)
-            self.generations(form).invalidate(path)
-            raise _AgainError(error.mistake) from error
-        except (DiskError, BusyError) as error:
-            if self.generations(form).current() == path:
-                raise
-            raise _AgainError from error  # its file is removed
-
-    def _make_ready(self, form: Form) -> None:
-        rebuild = self.rebuild(form)
-        if not rebuild.is_small:
-            self._begin(form)
-            raise BusyError(f"the index of {form} is being made", _MAKING_RETRY_AFTER)
-        rebuild.run(RebuildAim.READY, timeout=_MAKING)
-
-
-class _AgainError(Exception):
-    """The index has changed under a connection that used it, or was given up, perhaps because of a ``mistake``."""
-
-    def __init__(self, mistake: Exception | None = None) -> None:
-        super().__init__()
-        self.mistake = mistake
-
-
-# Checking the indexes of a tree while both change: findings come out, each with its repair.
-
-
+_LOOKS = 3  # Times that a difference must be looked at while others change the document
 _MOST_LOOKS = 5  # Looks at a document after which it counts as being changed all the time
 _BATCH = 1_000
 _ABANDONED_AFTER = 60.0  # Seconds that the service may take to find the notes of a killed process
@@ -233,17 +48,8 @@ class IndexCheck:
     # version of the service, a document that has just changed. Once an index is found broken, nothing more is reported
     # about it. A user who may not write the tree compares nothing: opening an index would leave files beside it. For
     # one thread; methods raise ``DiskError``.
-    def __init__(
-        self,
-        indexes: IndexFiles,
-        journal: Journal,
-        update: Callable[[Form, Iterable[str]], None],
-        recover: Callable[[], None],
-    ) -> None:
+    def __init__(self, indexes: TreeIndex) -> None:
         self._indexes = indexes
-        self._journal = journal
-        self._update = update
-        self._recover = recover
         self._layout = Layout(indexes.root)
         self._broken: set[str] = set()
 
@@ -262,9 +68,9 @@ class IndexCheck:
                 yield from self._unless_broken(form, self._of_form(form, deep=deep))
         if not only:
             with disk_errors("looking what the index has still to take in"):
-                for path in self._journal.orphaned(_ABANDONED_AFTER):
+                for path in self._indexes.journal.orphaned(_ABANDONED_AFTER):
                     what = "a process that has ended has noted changes, and nobody has taken them in"
-                    yield FindingKind.INDEX_NOTES.at(path, what, mend=self._recover)
+                    yield FindingKind.INDEX_NOTES.at(path, what, mend=self._indexes.recover)
 
     @cached_property
     def _is_possible(self) -> bool:
@@ -309,7 +115,7 @@ class IndexCheck:
 
     def _of_document(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
         path, kind = self._document(form, name), FindingKind.INDEX_STALE
-        mend: Callable[[], object] = partial(self._update, form, [name.document])
+        mend: Callable[[], object] = partial(self._indexes.update, form, [name.document])
         try:
             found = self._lasting(form, name, self._difference)
             if found is None and deep:
@@ -345,7 +151,7 @@ class IndexCheck:
         if seen.known == seen.current:
             return None
         with disk_errors("reading the journal of", form):
-            if JournalEntry(form, seen.name.document) in self._journal.outstanding():
+            if JournalEntry(form, seen.name.document) in self._indexes.journal.outstanding():
                 return None
         if not seen.current:
             return "the index still has it"
@@ -389,7 +195,7 @@ class IndexCheck:
                     return None
                 try:
                     file = self._indexes.pool.opened(form, path)
-                    if not self._indexes.is_ready(file):
+                    if not self._indexes.is_trusted(file):
                         return None
                     with file.reading() as index:
                         return work(index, *values)
