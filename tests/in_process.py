@@ -11,18 +11,23 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
+from http.client import HTTPMessage
 from itertools import pairwise
 from pathlib import Path
 
 from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import ThreadWorker
+from werkzeug.test import Client
 
 from persistence import settings as configuration
-from persistence.app import wired
+from persistence.app import create_app, wired
 from persistence.cli.serve import Served, Server
-from persistence.providers.opened import init_places
+from persistence.closable import Closable
+from persistence.providers.opened import init_places, open_store
+from persistence.settings import Settings
+from persistence.storage.layout import EVENTS
 from tests import service as services
-from tests.service import Service
+from tests.service import PROVIDER, Answer, Service
 
 
 @contextmanager
@@ -106,3 +111,33 @@ class _Silent(Logger):  # type: ignore[misc]  # gunicorn ships no annotations
 
     def setup(self, cfg: object) -> None:
         """Leave the loggers of the process as they are."""
+
+
+class InProcess(Service, Closable):
+    """Tried out and started on a data directory as ``persistence serve`` does it; ``refusal`` is why it only reads."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(0, data, data.with_name("none.log"), None, face=PROVIDER)
+        self.has_events = (data / EVENTS).exists()
+        # Requests that are made here come from no address.
+        settings = Settings(data=str(data), insecure=True, events=self.has_events, administrators=("trusted",))
+        with open_store(settings, settings.data) as store:
+            self.refusal = store.probe()
+        self._app = create_app(settings)
+        self._client = Client(self._app)
+
+    def close(self) -> None:
+        self._app.close()
+
+    def raw(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None, **own: object
+    ) -> Answer:
+        sent = {**(headers or {}), **self.own(own)}
+        response = self._client.open(path, method=method, data=body, headers=[*sent.items()], buffered=True)
+        fields = HTTPMessage()
+        for name, value in response.headers:
+            fields[name] = value
+        return Answer(response.status_code, fields, response.get_data())
+
+    def whole(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        return self.raw(method, path, headers, body)

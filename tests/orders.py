@@ -208,3 +208,16 @@ def details(body: bytes) -> Iterator[list[tuple[str, str]]]:
     """Of each document the paths and texts of its details."""
     for document in tree(body):
         yield [(detail.attrib["path"], detail.text or "") for detail in document.iter("detail")]
+
+
+def body(text: str) -> bytes:
+    """Data with a text in several controls."""
+    values = f"<name>{text}</name><email>{text}@example.org</email><notes>of {text}</notes>"
+    return f"<form><customer>{values}</customer></form>".encode()
+
+
+def plant_old(planter: Planter, documents: int) -> None:
+    """The form, and documents of one text each."""
+    planter.define(str(ORDER), 1, definition(), PUBLISHED)
+    for number in range(documents):
+        planter.save(str(ORDER), f"old-{number}", body(f"old {number}"), f"2024-05-01T10:00:00.{number % 1000:03}Z")

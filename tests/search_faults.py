@@ -19,7 +19,9 @@ def faults(service: Service, form: str, *words: str) -> Iterator[str]:
     stored = dict(_stored(service, form))
     for word in (*words, ""):
         expected = {name for name, content in stored.items() if word.encode() in content}
-        answer = _answered(service, form, f"<search><query>{word}</query><page-size>99</page-size></search>")
+        answer = answered(
+            service, f"/search/{form}", f"<search><query>{word}</query><page-size>99</page-size></search>"
+        )
         if answer.status != 200:
             yield f"a search for {word!r} is answered {answer.status}: {answer.cause}"
         elif (shown := sorted(found(answer.body))) != sorted(expected):
@@ -57,11 +59,11 @@ def _stored(service: Service, form: str) -> Iterator[tuple[str, bytes]]:
                 yield f"{directory.name}{ring}", answer.body
 
 
-def _answered(service: Service, form: str, query: str) -> Answer:
+def answered(service: Service, path: str, query: str) -> Answer:
     """The answer; a search that is too early is repeated, as it says."""
     deadline = time.monotonic() + _PATIENCE
     while True:
-        answer = service.raw("POST", f"/search/{form}", _USER, query.encode())
+        answer = service.raw("POST", path, _USER, query.encode())
         if answer.status != 503 or answer["Retry-After"] is None or time.monotonic() > deadline:
             return answer
         time.sleep(_PAUSE)

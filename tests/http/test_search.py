@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,12 +15,10 @@ from lxml import etree
 from persistence.storage import files
 from persistence.storage.layout import REINDEXING
 from persistence.storage.locks import LockFile
-from tests import orders, searches
+from tests import orders, search_faults, searches
 from tests.http.dying import DEFECT
 from tests.http.stories import play, stories
 from tests.in_process import serving
-from tests.index import racing
-from tests.index.racing import Racer
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, TOPICS, control
@@ -424,7 +423,12 @@ _ALL = "<search><page-size>100</page-size></search>"
 
 
 def put_by_ann(service: Service, path: str, text: str) -> None:
-    assert service.put(path, racing.body(text), Username="ann", Form_Definition_Version="1").status in (201, 204)
+    assert service.put(path, orders.body(text), Username="ann", Form_Definition_Version="1").status in (201, 204)
+
+
+def shown(service: Service, query: str) -> list[str]:
+    """What a search finds that waits where it is told to."""
+    return found(search_faults.answered(service, f"{service.face}/search/acme/order", query).body)
 
 
 def named(text: str) -> str:
@@ -432,10 +436,10 @@ def named(text: str) -> str:
 
 
 def test_what_a_killed_worker_has_not_told_the_index_is_found(tmp_path: Path) -> None:
-    racing.plant(Planter(tmp_path / "data"), 3)
+    orders.plant_old(Planter(tmp_path / "data"), 3)
     deaf = {"PYTHONPATH": _REPOSITORY, DEFECT: "deaf"}
     with running(tmp_path, workers=2, module="tests.http.dying", env=deaf) as service:
-        search = Racer(service).search
+        search = partial(shown, service)
         assert len(search(_ALL)) == 3
         put_by_ann(service, _PATH.format("old-1"), "changed")
         put_by_ann(service, _PATH.format("new"), "new")
@@ -447,7 +451,7 @@ def test_what_a_killed_worker_has_not_told_the_index_is_found(tmp_path: Path) ->
             os.kill(worker, signal.SIGKILL)
         service.process.kill()
     with running(tmp_path, workers=2) as service:
-        search = Racer(service).search
+        search = partial(shown, service)
         assert search(_ALL) == ["new", "old-1", "old-0"]
         assert search(named("new again")) == ["new"]
         assert search(named("new")) == []
@@ -457,18 +461,18 @@ def test_what_a_killed_worker_has_not_told_the_index_is_found(tmp_path: Path) ->
 
 def test_an_index_is_rebuilt_in_a_process_of_its_own(tmp_path: Path) -> None:
     """The services of other tests leave that to the fork server, which does not start this one."""
-    racing.plant(Planter(tmp_path / "data"), 3)
+    orders.plant_old(Planter(tmp_path / "data"), 3)
     with running(tmp_path, env={"PYTHONPATH": _REPOSITORY}) as service:
         assert service.raw("POST", "/reindex", {}, b"").status == 200
         assert len(list(service.data.glob(".index/acme/order/*.sqlite"))) == 1
-        assert len(Racer(service).search(_ALL)) == 3
+        assert len(shown(service, _ALL)) == 3
 
 
 def test_a_definition_that_goes_and_comes_back(tmp_path: Path) -> None:
     """Its data is not found in between, as spec search 2.5 says; what is saved meanwhile is, by what it is."""
-    racing.plant(Planter(tmp_path / "data"), 3)
+    orders.plant_old(Planter(tmp_path / "data"), 3)
     with running(tmp_path, workers=2) as service:
-        search = Racer(service).search
+        search = partial(shown, service)
         assert len(search(_ALL)) == 3
         for turn in range(3):
             assert service.delete(_FORM, Form_Definition_Version="1").status == 204
@@ -485,10 +489,10 @@ def test_a_definition_that_goes_and_comes_back(tmp_path: Path) -> None:
 
 def test_text_is_searched_in_an_index_without_documents(tmp_path: Path) -> None:
     """A save that was killed leaves a directory with nothing to read, of which an index may be made."""
-    racing.plant(Planter(tmp_path / "data"), 0)
+    orders.plant_old(Planter(tmp_path / "data"), 0)
     (tmp_path / "data" / "acme/order/data/begun").mkdir(parents=True)
     with running(tmp_path) as service:
-        search = Racer(service).search
+        search = partial(shown, service)
         text = "<search><query>new</query></search>"
         assert search(_ALL) == []
         assert service.raw("POST", "/search/acme/order", {}, text.encode()).status == 200

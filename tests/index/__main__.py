@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from tests.index.damaging import NOTICED, RIGHT, UNNOTICED, WRONG, counted, filled
-from tests.index.racing import Racer, plant, reindexing, republishing
-from tests.published import Planter
+from tests.index.racing import RACE, reindexing, republishing
+from tests.rigs.modelled.rig import run
 from tests.rigs.report import Report
-from tests.service import running
 
 _SECONDS = 10.0
-_WRITERS = 4
 _DAMAGES = 40
 
 _RACES = (
@@ -35,15 +34,10 @@ def main() -> int:
 
 
 def _race(report: Report, directory: Path) -> None:
-    """Writers who look for what they have stored, beside something."""
     for number, (beside, disturbance, documents) in enumerate(_RACES):
-        home = directory / f"race-{number}"
-        with Planter(home / "data") as planter:  # it renews the lease of its tree while it is open
-            plant(planter, documents)
-        with running(home, workers=2, threads=8) as service:
-            service.timeout = 120.0
-            racer = Racer(service, f"{documents} documents, beside {beside}")
-            report.add(racer.run(_SECONDS, _WRITERS, disturbance(service) if disturbance else None))
+        name = f"{documents} documents, beside {beside}"
+        race = replace(RACE, name=name, seconds=_SECONDS, beside=disturbance, documents=documents)
+        report.add(run(race, directory / f"race-{number}"))
 
 
 def _damage(report: Report, directory: Path) -> None:

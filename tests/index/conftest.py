@@ -16,13 +16,11 @@ Made = Callable[[], AbstractContextManager[Indexed]]
 
 @pytest.fixture(params=["tree", "database"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of an index; a test that is of one kind sets it."""
     return str(request.param)
 
 
 @pytest.fixture
 def made(request: pytest.FixtureRequest, kind: str) -> Made:
-    """Makes an empty index of the kind."""
     if kind == "tree":
         return indexed_tree
     return partial(indexed_memory, request.getfixturevalue("database_server"))

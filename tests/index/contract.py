@@ -86,7 +86,6 @@ class Subject:
     abilities: frozenset[Ability] = field(default=ALL_ABILITIES)
 
     def save(self, document: str, name: str = "", topics: str = "", status: str = "", **own: object) -> None:
-        """Save a document with these values."""
         values = (("name", name), ("topics", topics), ("status", status))
         customer = "".join(f"<{element}>{text}</{element}>" for element, text in values)
         self.storage.save(document, f"<form><customer>{customer}</customer></form>".encode(), **own)  # type: ignore[arg-type]

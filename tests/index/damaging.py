@@ -58,7 +58,6 @@ SCOPES = (Scope(), Scope((1,), DraftFilter(Drafts.EXCLUDE)))
 
 
 def answers(index: TreeIndex, memory: Memory) -> Iterator[str]:
-    """How each search is answered."""
     oracle = memory.oracle()
     for query in QUERIES:
         for scope in SCOPES:
@@ -76,7 +75,6 @@ def answers(index: TreeIndex, memory: Memory) -> Iterator[str]:
 
 
 def worst(found: list[str]) -> str:
-    """What counts of several answers."""
     return max(found, key=(RIGHT, BUSY, REFUSED, WRONG).index)
 
 
@@ -153,5 +151,4 @@ def tried(memory: Memory, way: str, seed: int, directory: Path, *, is_open: bool
 
 
 def counted(memory: Memory, way: str, seeds: range, directory: Path, *, is_open: bool) -> Counter[str]:
-    """How many damages end how."""
     return Counter(tried(memory, way, seed, directory, is_open=is_open) for seed in seeds)

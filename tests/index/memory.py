@@ -184,7 +184,6 @@ def described(form: Form, definitions: str) -> SourceDescription:
 
 
 def source_in(root: Path, form: Form) -> Source:
-    """Return the source of a form in a tree, which has the definition too."""
     return described(form, str(root)).opened(str(root))
 
 

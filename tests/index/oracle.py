@@ -31,8 +31,6 @@ from persistence.model.typed_values import OrderedType
 
 @dataclass(frozen=True)
 class Stored:
-    """A document or a draft, its text nodes, and the types of its controls by path."""
-
     hit: Hit
     texts: tuple[str, ...] = ()
     types: Mapping[str, OrderedType] = field(default_factory=dict)
@@ -56,7 +54,6 @@ class Oracle:
         return Hits(len(found), tuple(_sorted(found, query.sort)[query.offset : query.offset + query.size]))
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:  # noqa: ARG002 - as above
-        """The values of all documents of the scope, each once."""
         hits = [each.hit for each in self.stored if _is_in(scope, each.hit, self.stored)]
         values = {value for hit in hits for value in _distinct(hit, by)}
         yield from sorted(values, key=_collated)

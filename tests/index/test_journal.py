@@ -36,7 +36,6 @@ def directory(tmp_path: Path) -> Path:
 
 
 def notes(directory: Path) -> Journal:
-    """Notes as a process has them, closed at the end of the test."""
     return opened(Journal(str(directory)))
 
 
@@ -54,7 +53,6 @@ def documents(journal: Journal) -> list[str]:
 
 
 def taken_up(journal: Journal) -> list[list[str]]:
-    """What each abandoned log holds; all of it is taken in."""
     found = []
     for log in journal.abandoned():
         found.append(sorted(entry.document for entry in log.entries))

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.index.racing import Racer, plant, reindexing, republishing
-from tests.published import Planter
-from tests.service import Service, running
-
-_SECONDS = 2.0
-_WRITES = 6
+from tests.index.racing import RACE, reindexing, republishing
+from tests.rigs.modelled.rig import Plan, run
 
 
 @pytest.mark.parametrize(
-    ("disturbance", "documents"),
-    [(None, 10), (reindexing, 10), (republishing, 100)],
+    "race",
+    [RACE, replace(RACE, beside=reindexing), replace(RACE, beside=republishing, documents=100)],
     ids=["writers", "reindexing", "republishing"],
 )
-def test_no_search_is_late(
-    disturbance: Callable[[Service], Callable[[], None]] | None, documents: int, tmp_path: Path
-) -> None:
-    plant(Planter(tmp_path / "data"), documents)
-    with running(tmp_path, workers=2) as service:
-        raced = Racer(service).run(_SECONDS, 3, disturbance(service) if disturbance else None, least=_WRITES)
-    assert raced.violations == []
-    assert raced["writes"] >= _WRITES
+def test_no_search_is_late(race: Plan, tmp_path: Path) -> None:
+    outcome = run(race, tmp_path)
+    assert outcome.violations == []
+    assert outcome["writes"] > race.documents + race.clients

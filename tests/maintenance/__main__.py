@@ -15,8 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.maintenance.runs import CASES_AT_ONCE, damaged, quietly, struck
-from tests.maintenance.scenarios import SCENARIOS
+from tests.maintenance.rounds import CASES_AT_ONCE, SCENARIOS, damaged, quietly, struck
 from tests.maintenance.workshop import furnished
 from tests.rigs.report import Report, Tally
 

@@ -149,7 +149,6 @@ def _folder(root: Path, path: Path) -> str:
 
 
 def files_of(root: Path) -> Tree:
-    """Return every file of the forms, with time and bytes."""
     return {
         str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in (root / "app").rglob("*")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,9 +14,13 @@ from itertools import count
 from pathlib import Path
 
 from persistence.errors import PersistenceError
+from tests import opened
 from tests.maintenance import kills
+from tests.maintenance.cases import REPAIRED, Inflict
+from tests.maintenance.damage import case
 from tests.maintenance.kills import Ended, Strike, copied
-from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, Workshop
+from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, NEW, Workshop
+from tests.rigs.report import Tally, prefixed
 
 READ = (
     *(FORM, DATA, ATTACHMENT, DELETED, DRAFT),
@@ -49,7 +57,6 @@ class Scenario:
 
 
 def views(root: Path) -> Views:
-    """Return what is served; ``None`` if the service does not start."""
     if not (root / "layout.json").exists():
         return None
     try:
@@ -125,8 +132,7 @@ class Round:
         return kills.run(arguments, self._scratch / "said", at=at, strike=strike)
 
     def _views(self, work: Path) -> Views:
-        """Read a copy, because a starting service cleans up."""
-        source = work / self._scenario.data
+        source = work / self._scenario.data  # a copy is read, because a starting service cleans up
         return views(copied(source, self._scratch / "views")) if source.exists() else None
 
     def _kept(self, work: Path) -> set[str]:
@@ -140,3 +146,156 @@ def prepared(pristine: Path, target: Path, inflict: Callable[[Workshop], None]) 
     with Workshop(copied(pristine, target / "data")) as workshop:
         inflict(workshop)
     return target
+
+
+# What the processes of the long run do: Python does not import the ``__main__`` of a package into them.
+
+STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
+CASES_AT_ONCE = 25
+
+
+def struck(pristine: Path, scratch: Path, number: int, end: float) -> Tally:
+    """Strike a scenario in each way, unless the time is over; returns how often, and what did not hold then."""
+    scenario, inflict = SCENARIOS[number]
+    if time.time() > end:
+        return Tally(f"{scenario.name}, left out", tuple(STRIKES)).ended()
+    scratch.mkdir()
+    tally = Tally(scenario.name, tuple(STRIKES))
+    try:
+        round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
+    except (AssertionError, OSError) as error:  # what others have found is to be reported all the same
+        tally.violations.append(f"cannot be prepared: {error!r}")
+        return tally.ended()
+    for what, strike in STRIKES.items():
+        for at, found in round_.faults(strike):
+            tally[what] += 1
+            tally.violations += prefixed(f"{what} at {at}", found)
+    shutil.rmtree(scratch, ignore_errors=True)
+    tally.violations += _left()
+    return tally.ended()
+
+
+def damaged(pristine: Path, scratch: Path, first: int, end: float) -> tuple[int, list[str]]:
+    """Repair trees with random damage; returns how many, none where the time was over, and what did not hold then."""
+    if time.time() > end:
+        return 0, []
+    violations = []
+    for seed in range(first, first + CASES_AT_ONCE):
+        inflicted, found = case(pristine, scratch / f"damaged-{first}", seed)
+        violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
+    return CASES_AT_ONCE, violations + _left()
+
+
+def _left() -> list[str]:
+    left = opened.threads()
+    return [f"{len(left)} threads of services are left"] if left else []
+
+
+def quietly() -> None:
+    """Keep the log of the service in this process off standard error."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+# Scenarios in which commands are struck: repairs of all kinds of damage, and what else changes trees.
+
+
+def edit(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+
+
+def edit_a_file_of_two(workshop: Workshop) -> None:
+    """Edit a document in place whose file has a second name, as in a copy that was made of links."""
+    (workshop.root.parent / "copied.xml").hardlink_to(workshop.file(DATA))
+    edit(workshop)
+
+
+def drop(workshop: Workshop) -> None:
+    dropped = workshop.file("app/form/data/dropped")
+    dropped.mkdir(mode=0o750)
+    for name in ("data.xml", "picture.png"):
+        (dropped / name).write_bytes(NEW)
+
+
+def edit_a_definition(workshop: Workshop) -> None:
+    workshop.file(FORM).write_bytes(b'<html xmlns="http://www.w3.org/1999/xhtml"><head/><body/></html>')
+
+
+def lose_an_attachment(workshop: Workshop) -> None:
+    workshop.file(ATTACHMENT).unlink()
+    workshop.file(ATTACHMENT).mkdir()
+
+
+def save_before(workshop: Workshop) -> None:
+    done = kills.run(
+        ["backup", f"{workshop.root.parent}/backups", "--data", str(workshop.root)], workshop.root.parent / "said"
+    )
+    assert done.status == 0, done.said
+    workshop.put(DATA, b"<d>newest</d>")
+
+
+def age(workshop: Workshop) -> None:
+    workshop.file("layout.json").write_text(json.dumps({"format": 1}))
+    shutil.rmtree(workshop.file(".quarantine"))
+    shutil.rmtree(workshop.file(".locks"))
+    workshop.file(".locks").mkdir()
+
+
+def export_all(workshop: Workshop) -> None:
+    """Export what is current in a tree, and take everything out of it.
+
+    Of a document with a history an import stores one revision after the other, each of which is current for a moment.
+    """
+    workshop.close()
+    options = ("--drafts", "--data", str(workshop.root))
+    done = kills.run(["export", f"{workshop.root.parent}/all.zip", *options], workshop.root.parent / "said")
+    assert done.status == 0, done.said
+    shutil.rmtree(workshop.file("app"))
+
+
+def nothing(_workshop: Workshop) -> None:
+    """Leave the tree as it is."""
+
+
+REPAIR = ("check", "--repair")
+ADOPT = ("check", "--repair", "--adopt", "--all")
+BACKUP, RESTORE = ("backup", "{}/backups"), ("restore", "{}/backups")
+PURGE = ("purge", "--revisions", "--tombstones", "--drafts", "--orphans", "--older-than", "{now}", "--yes")
+ERASE = ("erase", "app/form/data/document", "--certificate", "{}/certificate.json", "--yes")
+SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
+    *((Scenario(f"repair: {case}", REPAIR, keeps=case.keeps), case.inflict) for case in REPAIRED),
+    (Scenario("repair: no file", REPAIR), lose_an_attachment),
+    *(
+        (Scenario(f"adopt: {each.__name__}", ADOPT, keeps=False), each)
+        for each in (edit, edit_a_file_of_two, edit_a_definition)
+    ),
+    (Scenario("adopt: drop", ADOPT), drop),
+    (Scenario("backup: the first", BACKUP), nothing),
+    (Scenario("backup: another", BACKUP), save_before),
+    (
+        Scenario("restore", RESTORE, data="restored", checked="restored", step=5, refused="holds a tree already"),
+        save_before,
+    ),
+    (Scenario("upgrade", ("upgrade",), step=20), age),
+    (Scenario("purge", PURGE, again=(0,), keeps=False), nothing),
+    (Scenario("erase", ERASE, again=(0,), keeps=False, step=3, refused="the erasure of "), nothing),
+    (Scenario("revert", ("revert", "app/form/data/deleted"), again=(0,)), nothing),
+    (Scenario("export", ("export", "{}/all.zip", "--history", "include"), again=(0,)), nothing),
+    (
+        Scenario(
+            "move",
+            ("move", "--from", "{}/data", "--to", "{}/moved"),
+            again=(0,),
+            checked="moved",
+            step=5,
+            copy="moved",
+            left_by_errors=("unfinished-removal",),
+        ),
+        nothing,
+    ),
+    (Scenario("import", ("import", "{}/all.zip"), again=(0,), step=3, left=("unfinished-commit",)), export_all),
+)
+
+
+def directory(pristine: Path, scratch: Path, inflict: Inflict) -> Path:
+    return prepared(pristine, scratch / "prepared", inflict)

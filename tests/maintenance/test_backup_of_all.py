@@ -29,7 +29,6 @@ def place(tmp_path: Path, command: Command) -> Several:
 
 
 def backup(place: Several, *options: str, status: int = 0) -> Path:
-    """Make a backup and return its path."""
     done = place.run("backup", str(place.directory / "backups"), *options)
     assert done.status == status, done
     return max((place.directory / "backups").glob("2*Z"))

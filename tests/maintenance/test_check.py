@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,31 @@ from click.testing import CliRunner
 from persistence import crypto
 from persistence.cli import commands
 from persistence.crypto import KeyRing
+from persistence.dialect import SVC
 from persistence.errors import StartupError
+from persistence.maintenance import check as checking
+from persistence.maintenance.check import ALL_SLICES, Slices, TreeCheck, within
+from persistence.maintenance.reports import TreeReader
+from persistence.maintenance.storage_check import BodiesOf
+from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import fresh_id
+from persistence.properties.properties import Properties
+from persistence.providers.opened import open_index
+from persistence.settings import Settings
 from persistence.storage import owner
+from persistence.storage.attachments import BodiesReader
+from persistence.storage.findings import FindingKind, Treatment
+from persistence.storage.layout import CHECKED
+from persistence.storage.locks import STRIPES
+from persistence.storage.stored_revision import Integrity
+from tests.cli.test_commands import persistence
 from tests.maintenance.cases import HISTORY, REPAIRED, Case, garble_sidecar, lose_content, lose_first_content, rewrite
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, XHTML, Workshop
+from tests.opened import opened
 from tests.sidecars import resealed
+from tests.storage.bodies_contract import CAT
+from tests.storage.test_split_attachments import DirectoryPlace
 
 
 def test_a_tree_in_order_has_no_findings(workshop: Workshop) -> None:
@@ -366,3 +385,152 @@ def test_an_encrypted_file_that_is_taken_in_stays_encrypted_in_its_own_place(
     workshop.check("--adopt", ATTACHMENT)
     assert workshop.sidecar(ATTACHMENT).get("encrypted", False) is is_own
     assert workshop.check("--deep").status == 0
+
+
+# Deep checks in slices: what is looked at, how old the oldest look is, and that every part has its turn.
+
+
+def rot(path: Path) -> None:
+    """Change a byte, and keep size and time."""
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def said_of(workshop: Workshop, *arguments: str) -> tuple[int, str]:
+    done = persistence("check", "--data", str(workshop.root), *arguments, cwd=workshop.root.parent)
+    return done.returncode, done.stdout
+
+
+def test_a_budget_that_is_long_enough_covers_the_tree_and_finds_what_a_deep_check_finds(workshop: Workshop) -> None:
+    rot(workshop.file(DATA))
+    checked = workshop.check("--deep", "--budget", "1m")
+    assert checked.kinds == [("digest-wrong", DATA)]
+    assert checked.status == 4
+    assert checked.summary["folders"] == workshop.check("--deep").summary["folders"]
+    assert "parts never" not in said_of(workshop, "--status")[1]
+
+
+def test_a_budget_that_is_over_leaves_the_rest_to_the_next_run_the_oldest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least one slice is looked at, whatever it takes, so that every one has its turn."""
+    clock = iter(range(0, 10**9, 100))
+    monkeypatch.setattr(checking.time, "monotonic", lambda: next(clock))
+    seen: list[frozenset[int]] = []
+
+    def check(batch: frozenset[int]):  # type: ignore[no-untyped-def]
+        seen.append(batch)
+        yield None
+
+    for number in range(1, STRIPES + 1):
+        list(within(50, Slices(str(tmp_path)), check))
+        coverage = Slices(str(tmp_path)).coverage()
+        assert (coverage.never, coverage.oldest is None) == (STRIPES - number, False)
+    assert frozenset().union(*seen) == ALL_SLICES
+    assert [len(batch) for batch in seen] == [1] * STRIPES
+    list(within(50, Slices(str(tmp_path)), check))
+    assert seen[-1] == seen[0]
+
+
+def test_a_batch_that_does_not_come_to_its_end_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(checking.time, "monotonic", lambda: now[0])
+    sizes: list[int] = []
+
+    def check(batch: frozenset[int]):  # type: ignore[no-untyped-def]
+        sizes.append(len(batch))
+        for _ in range(10):
+            now[0] += 0.1 if len(sizes) == 1 else 100
+            yield None
+
+    list(within(60, Slices(str(tmp_path)), check))
+    assert sizes[0] == 1
+    assert sizes[1] > 1
+    assert Slices(str(tmp_path)).coverage().never == STRIPES - 1
+
+
+def test_a_file_that_says_nothing_is_as_none(tmp_path: Path) -> None:
+    for text in (b"", b"{", b"[]", b'{"slices":["2026-01-01T00:00:00.000Z"]}'):
+        (tmp_path / CHECKED).write_bytes(text)
+        assert Slices(str(tmp_path)).coverage().oldest is None
+
+
+def test_nobody_else_leaves_a_file_in_the_tree(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
+    workshop.check("--deep")
+    assert not workshop.file(CHECKED).exists()
+
+
+# A check finds bodies in a directory of their own that are missing, cut off or rotten, and ignores other bodies.
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> DirectoryPlace:
+    """A tree with an attachment of two revisions, whose bodies are elsewhere."""
+    made = DirectoryPlace(tmp_path)
+    made.write(b"older")
+    made.write(b"newer")
+    return made
+
+
+def kinds_of(
+    place: DirectoryPlace, bodies_of: BodiesOf | None = None, *, deep: bool = False
+) -> list[tuple[FindingKind, str]]:
+    tree = FolderTree(place.root, lock_timeout=1)
+    properties = Properties.load({}, SVC.property_prefix)
+    index = opened(open_index(Settings(data=tree.root), properties, tree.root))
+    view = BodiesReader(str(place.base))
+    treatment, reader = Treatment(), partial(TreeReader.of, tree.root, properties)
+    bodies_of = bodies_of or (lambda _: view)
+    check = TreeCheck(tree, index, SVC, Integrity(), bodies_of, reader, treatment, deep=deep)
+    found = treatment.reports(check.findings())
+    reports = [report.finding for report in found if report is not None]
+    return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
+
+
+def body_of(place: DirectoryPlace, *, older: bool = False) -> Path:
+    directory = place.base / "pics/album/data/D/1"
+    return next((directory / ".history").iterdir()) if older else directory / "cat.bin"
+
+
+def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: DirectoryPlace) -> None:
+    assert kinds_of(place, deep=True) == []
+    stored = place.store.sidecar(CAT)
+    body_of(place).rename(body_of(place).with_name(f".cat.bin.{stored.id}"))
+    assert kinds_of(place, deep=True) == []
+
+
+def test_a_body_that_is_missing_or_has_another_size_is_damage(place: DirectoryPlace) -> None:
+    with body_of(place).open("ab") as file:
+        file.write(b"!")
+    assert kinds_of(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
+    body_of(place).unlink()
+    assert (FindingKind.BODY_MISSING, "cat.bin") in kinds_of(place)
+
+
+def test_the_body_of_an_older_revision_counts_too(place: DirectoryPlace) -> None:
+    name = body_of(place, older=True).name
+    body_of(place, older=True).unlink()
+    assert kinds_of(place) == [(FindingKind.BODY_DAMAGED, name)]
+
+
+def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them(place: DirectoryPlace) -> None:
+    status = body_of(place).stat()
+    body_of(place).write_bytes(b"wrong")
+    assert kinds_of(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
+    os.utime(body_of(place), ns=(status.st_mtime_ns, status.st_mtime_ns))
+    assert kinds_of(place) == []
+    assert kinds_of(place, deep=True) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
+
+
+def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: DirectoryPlace) -> None:
+    body_of(place).unlink()
+    assert kinds_of(place, lambda _: None, deep=True) == []
+
+
+def test_a_directory_that_is_gone_is_said_of_every_body_and_not_made(place: DirectoryPlace) -> None:
+    gone = BodiesReader(str(place.base / "gone"))
+    assert [kind for kind, _ in kinds_of(place, lambda _: gone)] == [FindingKind.BODY_MISSING, FindingKind.BODY_MISSING]
+    assert not Path(gone.root).exists()

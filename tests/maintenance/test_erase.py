@@ -33,7 +33,6 @@ def run(root: Path, *arguments: str) -> Result:
 
 
 def erased(workshop: Workshop, *arguments: str) -> dict[str, Any]:
-    """Erase, and return the certificate."""
     workshop.close()
     file = workshop.root.parent / "certificate.json"
     done = run(workshop.root, *arguments, "--yes", "--certificate", str(file))

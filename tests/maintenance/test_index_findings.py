@@ -124,8 +124,6 @@ def leave_notes(workshop: Workshop) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A change of an index, and the finding with its path."""
-
     name: str
     inflict: Inflict
     kind: str

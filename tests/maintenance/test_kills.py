@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.maintenance import kills
-from tests.maintenance.rounds import Round, Scenario
-from tests.maintenance.scenarios import SCENARIOS, Inflict, directory
+from tests.maintenance.rounds import SCENARIOS, Inflict, Round, Scenario, directory
 from tests.maintenance.workshop import furnished
 
 _SOME = SCENARIOS[4::7]

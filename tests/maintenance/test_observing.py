@@ -61,7 +61,6 @@ def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
 
 
 def noted(root: Path) -> set[str]:
-    """Return the documents that the next search has to look at."""
     found = opened(Journal(str(root / JOURNAL))).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}

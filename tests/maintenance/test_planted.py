@@ -10,9 +10,11 @@ from random import Random
 
 import pytest
 
+from tests.maintenance.damage import case
 from tests.maintenance.kills import copied
 from tests.maintenance.planted import CONTENTS, KINDS, Kind, Whole, flip, furnished, served, views
 from tests.maintenance.workshop import Workshop
+from tests.maintenance.workshop import furnished as pristine_tree
 
 _SEEDS = 1
 _SEEDS_OF_ALL = 8
@@ -78,3 +80,26 @@ def test_the_whole_tree_is_in_order(whole: Whole, tmp_path: Path) -> None:
         assert views(workshop, whole.instants) == whole.views
     checked = Workshop(copy).check("--deep")
     assert (checked.status, checked.findings) == (0, [])
+
+
+_QUICK, _ALL = 10, 80
+"""Cases of the short run, and of both together."""
+
+
+# No repair makes things worse, whatever was done to the tree.
+
+
+@pytest.mark.parametrize("seeds", [range(_QUICK), pytest.param(range(_QUICK, _ALL), marks=pytest.mark.long)], ids=str)
+def test_a_repair_of_random_damage_leaves_nothing_to_repair_and_loses_nothing(tmp_path: Path, seeds: range) -> None:
+    """Nothing repairable is left, every content is kept, what was whole is as it was, and all is served and written.
+
+    What a check still reports is excepted.
+    """
+    with pristine_tree(tmp_path / "pristine") as workshop:
+        pristine = workshop.root
+    bad = {}
+    for seed in seeds:
+        inflicted, faults = case(pristine, tmp_path / f"data-{seed}", seed)
+        if faults:
+            bad[seed] = (inflicted.lines, faults)
+    assert bad == {}

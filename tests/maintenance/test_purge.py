@@ -213,7 +213,6 @@ def test_a_document_can_be_saved_while_it_is_purged(tmp_path: Path) -> None:
 
 
 def configured(workshop: Workshop, text: str) -> Path:
-    """Return a settings file with these properties."""
     file = workshop.root.parent / "settings.toml"
     file.write_text(text)
     return file

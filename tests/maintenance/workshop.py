@@ -42,15 +42,12 @@ XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>'
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check: its exit status, each finding and the summary."""
-
     status: int
     findings: list[dict[str, str]]
     summary: dict[str, int]
 
     @property
     def kinds(self) -> list[tuple[str, str]]:
-        """The kind and path of each finding."""
         return [(finding["kind"], finding["path"]) for finding in self.findings]
 
 
@@ -63,7 +60,6 @@ class Workshop(Closable):
         self._app: Service | None = None
 
     def close(self) -> None:
-        """Stop the service, if it was started; the next use starts another one."""
         if self._app is not None:
             close(self._app)
             self._app = None
@@ -71,12 +67,10 @@ class Workshop(Closable):
 
     @cached_property
     def client(self) -> FlaskClient:
-        """A client of the service, which starts with the first use."""
         self._app = opened(create_app(Settings(data=initialised(self.root), verify=self._verify)))
         return self._app.test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
-        """Store a resource and return its entity tag."""
         answer = self.client.put(_url(path), data=body, headers={"Svc-Form-Definition-Version": "1", **(headers or {})})
         assert answer.status_code in {201, 204}, answer.text
         return str(answer.headers["ETag"])
@@ -88,7 +82,6 @@ class Workshop(Closable):
         assert self.client.delete(_url(path)).status_code == 204
 
     def get(self, path: str, instant: str = "") -> tuple[int, bytes]:
-        """Return the status and, if it is 200, the body of a resource or of an older revision."""
         query = {"last-modified-time": instant} if instant else {}
         answer = self.client.get(_url(path), query_string=query)
         return answer.status_code, answer.data if answer.status_code == 200 else b""
@@ -119,7 +112,6 @@ class Workshop(Closable):
         return text
 
     def history(self, path: str) -> list[Path]:
-        """Return the older contents of a resource, oldest first."""
         content = self.file(path)
         return sorted((content.parent / ".history").glob(f"*.{content.name}"))
 
@@ -164,14 +156,12 @@ def _template(fill: Callable[..., None], *arguments: str) -> Path:
 
 
 def temporary() -> Path:
-    """Return a new directory that goes when this process ends."""
     directory = tempfile.TemporaryDirectory()
     atexit.register(directory.cleanup)
     return Path(directory.name)
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a tree with its times, modes and hard links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cp", "-a", str(source), str(target)], check=True)
 

@@ -79,7 +79,6 @@ def indexed_memory(server: Server) -> Iterator[IndexedMemory]:
 
 
 def of_memory(database: Database, form: Form = FORM) -> IndexedMemory:
-    """Nothing of a form in memory, and its index in the schema of a database."""
     memory, numbers = Memory(form), FormNumbers(database)
     rows = IndexRows(database, numbers, lambda _: memory)  # type: ignore[arg-type, return-value]
     index = DatabaseIndex(database, numbers, rows, lambda _: memory, fail)  # type: ignore[arg-type, return-value]
@@ -116,8 +115,6 @@ class IndexedDatabase:
 
 
 class FormInDatabase:
-    """One form of a node. A ``ContractStorage``."""
-
     def __init__(self, node: IndexedDatabase, form: Form) -> None:
         self.node = node
         self.form = form

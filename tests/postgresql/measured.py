@@ -22,7 +22,6 @@ def peak() -> int:
 
 
 def main(uri: str, local: str, mebibytes: int) -> None:
-    """Store a content and read it again, and print how much the peak of memory has risen."""
     with Database(uri, lock_timeout=30) as database:
         storage = DatabaseStorage(database, local)
         for number in range(8):

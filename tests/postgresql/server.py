@@ -63,7 +63,6 @@ requires_postgresql = pytest.mark.skipif(MISSING is not None, reason=str(MISSING
 
 
 def owner() -> str | None:
-    """The user as whom a server runs; ``None`` for the one who runs the tests."""
     if os.getuid():
         return None
     known = {each.pw_name for each in pwd.getpwall()}
@@ -214,14 +213,12 @@ def _end_orphans() -> None:
 
 
 def session_directory(factory: pytest.TempPathFactory) -> Path:
-    """The temporary directory that all processes of a session share."""
     own = factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @contextmanager
 def running(*, fsync: bool = False, options: str = "") -> Iterator[Server]:
-    """A server for one test, which may do anything to it."""
     directory = new_place()
     server = start(directory, fsync=fsync, options=options)
     try:
@@ -288,7 +285,6 @@ def _signal(server: Server, which: int) -> list[int]:
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process has not stopped yet, nor ended."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

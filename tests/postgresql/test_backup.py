@@ -27,7 +27,6 @@ _LARGE = b"0123456789abcdef" * 40_000
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A tree with all kinds of revisions."""
     with in_process.serving(tmp_path_factory.mktemp("backup") / "from", alone=True) as service:
         for body in (b"<one/>", b"<two/>"):
             service.put("hr/leave/data/d/data.xml", body, **V1)
@@ -41,7 +40,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabase:
-    """A database with all that the tree has."""
     found = maintained(storage_at(database_uri, tmp_path / "local"))
     assert [each.cause for each in moved(root, found) if each.cause] == []
     return found
@@ -53,7 +51,6 @@ def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list
 
 
 def restored(backup: str, roots: Mapping[str, str]) -> list[str]:
-    """Restore into directories; return the lines about problems."""
     run = Restore(choose(backup), roots, {})
     problems = [line for line in run.run() if line is not None]
     run.end()

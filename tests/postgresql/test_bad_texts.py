@@ -39,7 +39,6 @@ _SEARCH = b'<search><query path="customer/name" match="%s">%s</query></search>'
 
 @pytest.fixture(scope="module")
 def service(database_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service on a database, with a form and a document."""
     directory = tmp_path_factory.mktemp("bad-texts")
     with serving(directory, place=database_server.uri(postgresql.fresh_schema())) as service:
         assert service.put(f"{_FORM}/form/form.xhtml", orders.definition()).status == 201
@@ -48,7 +47,6 @@ def service(database_server: Server, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def _refused(answer: Answer) -> None:
-    """The answer is 400, with one line of text."""
     assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8"), answer.body
     assert answer.cause
     assert "\n" not in answer.cause

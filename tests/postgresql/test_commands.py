@@ -30,7 +30,6 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_uri: str) -> Run:
-    """Runs a command on a fresh database, in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: ended([*arguments, "--data", database_uri], monkeypatch, capsys)
 

@@ -39,7 +39,6 @@ class OnDisk:
     options: str
 
     def start_again(self) -> None:
-        """Start the server, if it has ended."""
         if not (self.server.directory / "data/postmaster.pid").exists():
             self.server = postgresql.start(self.server.directory, options=self.options, port=self.server.port)
 
@@ -66,8 +65,6 @@ def on_disk(kind: disks.Kind, *, is_log: bool, fsync: bool = False) -> Iterator[
 
 @dataclass
 class Saved:
-    """Saves that were tried: the answers, and the documents that were acknowledged."""
-
     answers: list[Answer] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)
 
@@ -90,7 +87,6 @@ class Saved:
         return [each for each in self.answers if each.status != 201]
 
     def are_there(self, asked: ServedDatabase) -> None:
-        """Every acknowledged document is there, whole."""
         for number in self.acknowledged:
             assert asked.service.get(f"acme/order/data/d{number}/data.xml").body == named(str(number))
 

@@ -20,7 +20,7 @@ from tests.http import (
     test_permissions,
     test_reverting,
 )
-from tests.http.test_leases import lock, unlock
+from tests.http.test_leases import lock
 from tests.in_process import serving
 from tests.metrics.test_metrics import samples, value
 from tests.orders import named
@@ -82,25 +82,6 @@ def _find(service: Service, form: str, name: str) -> int:
     answer = service.raw("POST", f"{service.face}/search/{form}", {"Content-Type": "application/xml"}, body)
     assert answer.status == 200, answer.cause
     return answer.body.count(b"<document ")
-
-
-def test_what_is_saved_changed_and_deleted_is_found_at_once(service: Service, form: str) -> None:
-    assert service.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
-    assert service.put(f"{form}/data/D/data.xml", named("Ann"), Form_Definition_Version=1).status == 201
-    assert _find(service, form, "Ann") == 1
-    service.put(f"{form}/data/D/data.xml", named("Bea"), Form_Definition_Version=1)
-    assert (_find(service, form, "Ann"), _find(service, form, "Bea")) == (0, 1)
-    service.delete(f"{form}/data/D/data.xml", Form_Definition_Version=1)
-    assert _find(service, form, "Bea") == 0
-
-
-def test_a_document_is_leased(service: Service, form: str) -> None:
-    path = f"{form}/data/{form[4:12]}/data.xml"
-    service.put(path, Form_Definition_Version=1)
-    assert lock(service, path, "lea").status == 200
-    assert lock(service, path, "bob").status == 423
-    assert unlock(service, path, "lea").status == 200
-    assert lock(service, path, "bob").status == 200
 
 
 def test_leases_and_connections_are_counted(service: Service, form: str) -> None:

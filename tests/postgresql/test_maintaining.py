@@ -40,7 +40,6 @@ class Forms:
         self.tree = self.settings("tree", str(self.root))
 
     def settings(self, name: str, data: str) -> str:
-        """A settings file with a place for all forms."""
         file = self.directory / f"{name}.toml"
         keys = f'keys = "{self.directory}/keys.json"\nencryption_keys = "{self.directory}/encryption-keys.json"\n'
         file.write_text(f'data = "{data}"\nlocal = "{self.directory}/local"\nlock_timeout = 2\n{keys}')
@@ -56,7 +55,6 @@ class Forms:
         return done
 
     def found(self) -> list[str]:
-        """The documents that a search for a value finds."""
         done = self.run("search", "acme/order", "--json", "--path", "customer/name=Bob")
         return [json.loads(line)["document"] for line in done.out.splitlines()]
 
@@ -68,7 +66,6 @@ class Forms:
             return (done.fetchone() or ()) if done.description else ()
 
     def findings(self, *options: str, status: int) -> list[str]:
-        """The kinds that a check finds."""
         done = self.run("check", *options)
         assert done.status == status, done
         kinds = {kind.label for kind in FindingKind}
@@ -114,7 +111,6 @@ def filled(root: Path, database_server: Server, tmp_path_factory: pytest.TempPat
 def moved(
     tmp_path: Path, root: Path, filled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Forms:
-    """With the database that has everything."""
     return Forms(tmp_path, root, filled, monkeypatch, capsys)
 
 

@@ -76,7 +76,6 @@ def nodes(database_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def both_at_once(nodes: Nodes, ask: Callable[[Service, int], Answer], count: int = 8) -> list[Answer]:
-    """Send as many requests as that, half of them to each instance, at the same time."""
     barrier = Barrier(count)
 
     def one(number: int) -> Answer:

@@ -31,7 +31,6 @@ found = test_document_pages.found
 
 @pytest.fixture(autouse=True)
 def in_a_database(database_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let services have databases in the place of their data directories."""
     monkeypatch.setattr(services, "place_of", partial(on_database.address, database_server))
     monkeypatch.setattr(services, "prepare", partial(on_database.prepare, database_server))
 

@@ -83,7 +83,6 @@ class Saver:
                 self.current[path] = self.body("late")
 
     def require_all(self, service: Service) -> None:
-        """Everything acknowledged is there, whole."""
         for path, content in self.current.items():
             answer = service.get(path)
             assert answer.status == 200, path
@@ -215,7 +214,6 @@ def test_reencrypting_on_one_node_beside_saves_on_another_leaves_nothing_plain(
 
 
 def reencrypt(node: Service) -> None:
-    """Re-encrypt the form, and wait until that is finished."""
     ends = time.monotonic() + 150
     while (started := node.raw("POST", f"{PUBLIC}/reencrypt/{_FORM}")).status == 503:  # the one before is just ending
         assert time.monotonic() < ends

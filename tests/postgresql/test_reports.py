@@ -6,10 +6,12 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
+from xml.sax.saxutils import escape
 
 import psycopg
 import pytest
@@ -37,10 +39,11 @@ from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
 from tests import orders
+from tests.forms import vectors
+from tests.forms.vectors import cell, grid, section
 from tests.http.test_reporting import examples
 from tests.opened import opened
 from tests.orders import ORDER, named
-from tests.postgresql.generated import generated
 from tests.postgresql.server import Server, fresh_schema
 from tests.published import Planter
 
@@ -73,7 +76,6 @@ class Both(DatabaseStorage):
         )
 
     def changed(self, form: Form, document: str) -> None:
-        """See ``CommitListener``."""
         self.rows.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
@@ -113,7 +115,6 @@ class Both(DatabaseStorage):
         return self._asked(statement, names).fetchall()
 
     def views(self) -> dict[str, tuple[list[str], list[Row]]]:
-        """Every flat view with its columns and rows."""
         return {str(name): self.view(str(name)) for (name,) in self.ask("SELECT view FROM {}", "catalogue_views")}
 
     def view(self, name: str) -> tuple[list[str], list[Row]]:
@@ -217,7 +218,6 @@ def test_views_are_those_of_a_tree_row_by_row(both: Both, seed: int) -> None:
 
 
 def names(both: Both, column: str = "name", table: str = MAIN) -> dict[str, object]:
-    """The values of a control by document."""
     columns, rows = both.view(table)
     return {str(row[0]): row[columns.index(column)] for row in rows}
 
@@ -454,3 +454,75 @@ def test_a_document_with_more_than_fits_into_a_row_is_saved(ordered: Both) -> No
         body = "".join(f"<c{number}>{text}{number}</c{number}>" for number in range(1500))
         ordered.save(ORDER, document, f"<form>{body}</form>".encode())
         assert names(ordered, "c1499")[document] == f"{text}1499"
+
+
+# Forms and documents at random, with repeats in repeats and names that collide when they are cut.
+
+_NAMES = ("a-b", "a_b", "A-B", "x.y", "metadata-created", "lines", "Ä", *(f"{'n' * 64}{end}" for end in "12"), "p" * 90)
+_TEXTS = (
+    "",
+    "Ada",
+    "ada lovelace",
+    "<b>&amp;",
+    "  ",
+    "äöü€𝄞",
+    "line\nline",
+    "0",
+    "'; DROP TABLE x",
+    '"{a,b}"',
+    "NULL",
+    "x" * 9000,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    kind: str
+    name: str
+    is_repeated: bool = False
+    inside: tuple[Part, ...] = ()
+
+    @property
+    def body(self) -> str:
+        if self.kind == "control":
+            return cell(self.name)
+        inner = "".join(part.body for part in self.inside)
+        return (section if self.kind == "section" else grid)(self.name, inner, ' repeat="content"' * self.is_repeated)
+
+    def data(self, random: Random) -> str:
+        if self.kind == "control":
+            text = escape(random.choice(_TEXTS))
+            return f"<{self.name}>{text}</{self.name}>" if random.random() < 0.9 else ""
+        if not self.is_repeated:
+            inner = "".join(part.data(random) for part in self.inside)
+            return f"<{self.name}>{inner}</{self.name}>" if self.kind == "section" else inner
+        rows = ["".join(part.data(random) for part in self.inside) for _ in range(random.randrange(4))]
+        if self.kind == "grid":
+            return "".join(f"<{self.name}>{row}</{self.name}>" for row in rows)
+        name = f"{self.name}-iteration"
+        return f"<{self.name}>{''.join(f'<{name}>{row}</{name}>' for row in rows)}</{self.name}>"
+
+
+@dataclass(frozen=True)
+class Generated:
+    parts: tuple[Part, ...]
+
+    @property
+    def definition(self) -> bytes:
+        return vectors.Form("<form/>", body="".join(part.body for part in self.parts)).document().encode()
+
+    def document(self, random: Random) -> bytes:
+        return f"<form>{''.join(part.data(random) for part in self.parts)}</form>".encode()
+
+
+def generated(random: Random) -> Generated:
+    return Generated(tuple(_part(random, 3) for _ in range(random.randrange(1, 5))))
+
+
+def _part(random: Random, depth: int) -> Part:
+    kind = random.choice(("control", "section", "grid")) if depth else "control"
+    name = random.choice(_NAMES)
+    if kind == "control":
+        return Part(kind, name)
+    inside = tuple(_part(random, depth - 1) for _ in range(random.randrange(4)))
+    return Part(kind, name, random.random() < 0.6, inside)

@@ -36,7 +36,7 @@ from tests.in_process import serving
 from tests.opened import close
 from tests.postgresql.server import Server, prepared, running
 from tests.postgresql.storages import rows, storage_at
-from tests.storage.contract import body, content, delete, next_sidecar, revision, write, write_elsewhere
+from tests.storage.contract import body, content, delete, next_sidecar, revision, write
 from tests.waiting import eventually
 
 FORM = Form("hr", "leave")
@@ -53,7 +53,6 @@ def storage(storage_uri: str, tmp_path: Path) -> DatabaseStorage:
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contents of more than ten bytes are in pieces."""
     monkeypatch.setattr(revision_rows, "INLINE", 10)
     monkeypatch.setattr(revision_rows, "PIECE", 1000)
 
@@ -98,15 +97,6 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
     found = [content(storage.read_revision(DATA, instant, content=True)) for instant in instants]
     assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
     assert instants == sorted(set(instants))
-
-
-def test_who_waits_for_a_lock_too_long_is_busy(storage: DatabaseStorage) -> None:
-    with storage.writing(DRAFT):
-        began = time.monotonic()
-        with pytest.raises(BusyError, match=r"^writing hr/leave/data/D/data\.xml: another request has the lock$"):
-            write_elsewhere(storage, DATA)
-        assert 0.9 < time.monotonic() - began < 10
-    write(storage, DATA, "after")
 
 
 def test_nothing_of_a_block_is_seen_before_its_end_and_all_of_it_by_itself(storage: DatabaseStorage) -> None:

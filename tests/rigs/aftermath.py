@@ -44,7 +44,6 @@ class Scene:
         return replace(step, path=step.path.replace("@", instants[0]))
 
     def known(self, found: Views) -> tuple[Kept, ...]:
-        """Every revision that was ever acknowledged, or found then."""
         return tuple(dict.fromkeys((*self.kept, *views.kept_of(found))))
 
     def ask(self, service: Service) -> Answer:
@@ -102,7 +101,6 @@ def written_again(service: Service, scene: Scene, found: Views) -> Iterator[str]
 
 
 def remaining(service: Service, scene: Scene, *, may_be_left: Sequence[str] = ()) -> Iterator[str]:
-    """What the next writes have left in the tree, and searches that do not find what they wrote."""
     yield from search_faults.faults(service, scene.form, WRITTEN, AGAIN)
     yield from (f"the next write leaves {text}" for text in left(service.data, scene.form) if text not in may_be_left)
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import random
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from email.message import Message
+from http.client import HTTPMessage
 from xml.etree import ElementTree as ET
 
-from persistence.model.addresses import FORM_XHTML
+from persistence.model.addresses import DATA_XML, FORM_XHTML
 from persistence.model.texts import Instant, shortest
+from tests import encrypted_form, orders
 from tests.orders import found
-from tests.rigs import world
 from tests.rigs.judging import mismatch
 from tests.rigs.ledger import FORM, Change, Ledger, Resource, Revision, State
-from tests.rigs.server import Line
-from tests.rigs.world import BINARY, SEALED, SHARED, XHTML, XML, data, is_sealed, own_headers, url
+from tests.rigs.server import Actor
 from tests.service import PUBLIC, Answer, Service
 
 _DOCUMENTS = 3
 _MOST_VERSIONS = 5
 _FILLER = 3_000
 _BODY = 6_000
-_GONE = (404, 410)
+GONE = (404, 410)
 
 
-class Client:
+class Client(Actor):
     """One client, with documents in the forms of all and a form of its own.
 
     Nobody else changes those, so it knows the answer to each of its requests. Where one is lost with a killed worker,
@@ -34,20 +35,16 @@ class Client:
     """
 
     def __init__(self, service: Callable[[], Service], ledger: Ledger, number: int, seed: int = 1) -> None:
-        self.line = Line(service)
-        self.violations: list[str] = []
+        super().__init__(service, number, seed)
         self._ledger = ledger
-        self._rng = random.Random(seed * 1000 + number)
         self._user = f"user{number}"
         self._word = f"w{number}x"
-        self._number = number
         self._form = f"hr/form{number}"  # which it publishes, and all data of which it deletes
-        self._count = 0
         self._living: dict[Resource, State] = {}
         self._known: defaultdict[Resource, list[State]] = defaultdict(list)
         self._tokens: dict[Resource, str] = {}
         self._gone_tokens: list[str] = []
-        self._actions: dict[Callable[[], None], int] = {
+        self._actions = {
             self.save: 20,
             self.draft: 10,
             self.attach: 8,
@@ -66,9 +63,9 @@ class Client:
     def begin(self) -> None:
         self._put(Resource(f"{self._form}/form/{FORM_XHTML}", 1), SHARED[FORM], XHTML, "1")
 
-    def act(self) -> None:
-        (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
-        action()
+    def store(self, documents: int) -> None:
+        for number in range(documents):
+            self._save(data(FORM, f"old-{number}"))
 
     # What changes something
 
@@ -99,7 +96,6 @@ class Client:
             self._put(Resource(path, version), body, XHTML, str(version))
 
     def delete(self) -> None:
-        """DELETE of a document, a draft, an attachment or a definition that is there."""
         mine = [
             resource
             for resource in self._living
@@ -112,10 +108,10 @@ class Client:
         begun, path = self._ledger.tick(), url(f"{self._form}/data/")
         while (answer := self.line.ask("DELETE", path, Username=self._user)) is None:
             pass
-        self._expect_status(answer, "DELETE of all data", 200)
+        self._expect(answer, "DELETE of all data", 200)
         gone = [resource for resource in self._mains() if resource.path.startswith(f"{self._form}/data/")]
         for resource in gone:
-            self._expect_status(self._get(resource), f"GET {resource.path} after DELETE of all data", *_GONE)
+            self._expect(self._get(resource), f"GET {resource.path} after DELETE of all data", *GONE)
             tombstone = State(instant=f"{self._living[resource].instant}+")
             self._note_gone(resource, begun, tombstone)
             self._note_removed_drafts(resource, begun, tombstone.etag)
@@ -133,8 +129,8 @@ class Client:
         answer = self._get(resource, method=method)
         what = f"{method} {resource.path}"
         if state is None:
-            self._expect_status(answer, what, *_GONE)
-        elif self._expect_status(answer, what, 200):
+            self._expect(answer, what, *GONE)
+        elif self._expect(answer, what, 200):
             faults = [fault for fault in mismatch(answer, state, resource) if method == "GET" or "content" not in fault]
             self.violations += [f"{what}: {fault}" for fault in self._comparable(resource, method, faults)]
             if resource.path.endswith(".bin") and method == "GET":
@@ -153,7 +149,7 @@ class Client:
         resource, state = self._rng.choice(sorted(known, key=lambda pair: (pair[0], pair[1].instant)))
         answer = self._get(resource, f"?last-modified-time={state.instant}")
         what = f"GET {resource.path} of {state.instant}"
-        if self._expect_status(answer, what, 200):
+        if self._expect(answer, what, 200):
             self.violations += [f"{what}: {fault}" for fault in mismatch(answer, state, resource)]
 
     def refused(self) -> None:
@@ -165,19 +161,19 @@ class Client:
         state = self._living[resource]
         older = [each.etag for each in self._known[resource] if each.etag not in ("", state.etag)]
         condition = {"If-Match": self._rng.choice(older)} if older else {"If-None-Match": "*"}
-        body = world.content(resource, "refused", self._word, "")
+        body = content(resource, "refused", self._word, "")
         headers = {"Content-Type": XML, **condition}
         own = {"Username": self._user, "Form_Definition_Version": "1"}
         answer = self.line.ask("PUT", url(resource.path), body, headers, **own)
         if answer is not None:
-            self._expect_status(answer, f"PUT {resource.path} with {condition}", 412)
+            self._expect(answer, f"PUT {resource.path} with {condition}", 412)
         if older:
             answer = self.line.ask("DELETE", url(resource.path), None, condition, Username=self._user)
             if answer is not None:
-                self._expect_status(answer, f"DELETE {resource.path} with {condition}", 412)
+                self._expect(answer, f"DELETE {resource.path} with {condition}", 412)
         answer = self.line.ask("PUT", url(resource.path), body, {"Content-Type": XML}, Form_Definition_Version="2")
         if answer is not None:
-            self._expect_status(answer, f"PUT {resource.path} of another version", 400)
+            self._expect(answer, f"PUT {resource.path} of another version", 400)
         if self._get(resource)["ETag"] != state.etag:
             self.violations.append(f"{resource.path}: a refused request has changed it")
 
@@ -197,7 +193,7 @@ class Client:
         query = b'<distinct-values><query path="customer/name"/></distinct-values>'
         answer = self._post(f"{PUBLIC}/distinct-values/{self._form}", query)
         expected = {token for resource, token in self._tokens.items() if resource.path.startswith(f"{self._form}/")}
-        if self._expect_status(answer, "distinct values", 200):
+        if self._expect(answer, "distinct values", 200):
             shown = {each.text for each in ET.fromstring(answer.body).iter("value")}  # noqa: S314 - the service's own
             if shown != expected:
                 missing, more = sorted(expected - shown), sorted(shown - expected, key=str)
@@ -205,7 +201,7 @@ class Client:
 
     def list_versions(self) -> None:
         answer = self.line.read("GET", f"{PUBLIC}/form/{self._form}?all-versions=true")
-        if not self._expect_status(answer, "list of forms", 200):
+        if not self._expect(answer, "list of forms", 200):
             return
         shown = {
             int(each.findtext("form-version") or 0): each.findtext("last-modified-time")
@@ -230,12 +226,6 @@ class Client:
     def _mains(self) -> list[Resource]:
         return [resource for resource in self._living if resource == resource.main]
 
-    def _expect_status(self, answer: Answer, what: str, *statuses: int) -> bool:
-        if answer.status in statuses:
-            return True
-        self.violations.append(f"{what} is answered {answer.status}: {answer.body[:200]!r}")
-        return False
-
     @staticmethod
     def _comparable(resource: Resource, method: str, faults: list[str]) -> Iterator[str]:
         """Without the length that a HEAD of encrypted data says: that of the answer to a GET is longer."""
@@ -243,7 +233,7 @@ class Client:
 
     def _get(self, resource: Resource, query: str = "", method: str = "GET") -> Answer:
         own = own_headers(resource)
-        return world.plain(resource, self.line.read(method, url(resource.path) + query, **own))
+        return plain(resource, self.line.read(method, url(resource.path) + query, **own))
 
     def _post(self, path: str, body: bytes) -> Answer:
         own = {"Username": self._user, "Form_Definition_Version": 1}
@@ -254,20 +244,20 @@ class Client:
         last = self._rng.randrange(first, len(whole))
         headers = {"Range": f"bytes={first}-{last}"}
         answer = self.line.read("GET", url(resource.path), None, headers, **own_headers(resource))
-        is_part = self._expect_status(answer, f"GET {resource.path} {headers}", 206)
+        is_part = self._expect(answer, f"GET {resource.path} {headers}", 206)
         if is_part and answer.body != whole[first : last + 1]:
             self.violations.append(f"GET {resource.path} {headers}: another part")
 
-    def _search(self, text: str, expected: dict[str, str]) -> None:
-        query = f"<search><query>{text}</query><page-size>99</page-size></search>".encode()
-        answer = self._post(f"{PUBLIC}/search/{FORM}", query)
-        if not self._expect_status(answer, f"search for {text}", 200):
+    def _search(self, text: str, expected: dict[str, str], query: str = "") -> None:
+        query = query or f"<query>{text}</query>"
+        answer = self._post(f"{PUBLIC}/search/{FORM}", f"<search>{query}<page-size>99</page-size></search>".encode())
+        if not self._expect(answer, f"search for {text}", 200):
             return
         root = ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
         names = found(answer.body)
         shown = dict(zip(names, (each.attrib["last-modified"] for each in root), strict=False))
         if shown != expected or len(names) != len(expected):
-            self.violations.append(f"search for {text}: found {shown} instead of {expected}")
+            self.violations.append(f"search for {query}: found {shown} instead of {expected}")
 
     def _save(self, resource: Resource) -> None:
         known = len(self._known[resource])
@@ -290,7 +280,7 @@ class Client:
         return begun, stored
 
     def _content(self, resource: Resource, token: str) -> bytes:
-        return world.content(resource, token, self._word, "f" * self._rng.randrange(_FILLER))
+        return content(resource, token, self._word, "f" * self._rng.randrange(_FILLER))
 
     def _put(
         self, resource: Resource, body: bytes, content_type: str, version: str, condition: dict[str, str] | None = None
@@ -317,7 +307,7 @@ class Client:
                 continue
             is_known = resource == resource.main or resource.main in self._living
             expected = (201, 204) if not is_known else (201,) if before is None else (204,)
-            self._expect_status(answer, f"PUT {resource.path}", *expected)
+            self._expect(answer, f"PUT {resource.path}", *expected)
             tag = self._get(resource)["ETag"] if more else answer["ETag"]  # that of the plain content is another
             stored = State(revision, str(tag), str(answer["Svc-Last-Modified"]))
             break
@@ -359,8 +349,8 @@ class Client:
         is_known = True
         while (answer := self.line.ask("DELETE", url(resource.path), **own)) is None:
             is_known = False
-        allowed = (204,) if is_known else (204, *_GONE)
-        self._expect_status(answer, f"DELETE {resource.path}", *allowed)
+        allowed = (204,) if is_known else (204, *GONE)
+        self._expect(answer, f"DELETE {resource.path}", *allowed)
         tombstone = State(etag=answer["ETag"] or "", instant=answer["Svc-Last-Modified"] or f"{before.instant}+")
         if not resource.is_draft and answer.status == 204 and tombstone.instant <= before.instant:
             self.violations.append(f"{resource.path}: deleted at {tombstone.instant}, after {before.instant}")
@@ -385,7 +375,7 @@ class Client:
         for resource in saved:
             if not (resource.is_draft or resource.is_published):
                 draft = Resource(resource.path.replace("/data/", "/draft/", 1))
-                self._expect_status(self._get(draft), f"GET {draft.path} after its document was saved or deleted", 404)
+                self._expect(self._get(draft), f"GET {draft.path} after its document was saved or deleted", 404)
 
     def _forget_token(self, resource: Resource) -> None:
         token = self._tokens.pop(resource, None)
@@ -395,6 +385,23 @@ class Client:
 
 def _named(resource: Resource) -> str:
     return resource.path.split("/")[3] + ("°" if resource.is_draft else "")
+
+
+class Searcher(Client):
+    """Looks after each answer whether it finds what it has stored, and nothing else any more."""
+
+    def act(self) -> None:
+        known, gone = set(self._tokens.values()), len(self._gone_tokens)
+        super().act()
+        for token in self._gone_tokens[gone:]:
+            self._search(token, {}, self._any_query(token))
+        for resource, token in self._tokens.items():
+            if token not in known and resource.path.startswith(f"{FORM}/"):
+                self._search(token, {_named(resource): self._living[resource].instant}, self._any_query(token))
+
+    def _any_query(self, token: str) -> str:
+        by_name = '<query path="customer/name" match="{}">{}</query>'.format
+        return self._rng.choice(("", by_name("exact", token), by_name("substring", token.upper())))
 
 
 _SHARED = 2
@@ -429,7 +436,7 @@ class Writer(Client):
         begun, body = self._ledger.tick(), self._content(resource, self._next())
         own = {"Form_Definition_Version": "1", "Username": self._user, "Workflow_Stage": f"stage {begun}"}
         answer = self.line.read("PUT", url(resource.path), body, {"Content-Type": XML}, **own)
-        if self._expect_status(answer, f"PUT {resource.path}", 201, 204):
+        if self._expect(answer, f"PUT {resource.path}", 201, 204):
             digest = hashlib.sha256(body).hexdigest()
             revision = Revision(digest, len(body), XML, "1", f"stage {begun}", self._user)
             state = State(revision, str(answer["ETag"]), str(answer["Svc-Last-Modified"]))
@@ -454,3 +461,66 @@ class Writer(Client):
 
     def _names(self) -> tuple[str, str]:
         return FORM, f"client{self._number}-{self._rng.randrange(_DOCUMENTS)}"
+
+
+# The forms, documents and contents that clients work on, and how answers about encrypted ones are compared.
+
+SEALED = "hr/sealed"
+"""The form that marks controls: its documents are encrypted on disk, and plain in answers."""
+
+XML, XHTML, BINARY = "application/xml", "application/xhtml+xml", "image/png"
+_ADDED = re.compile(rb' xmlns:fr="http://orbeon\.org/oxf/xml/form-runner"| fr:[a-z-]+-encrypted="true"')
+
+SHARED = {FORM: orders.definition(), SEALED: encrypted_form.DEFINITION}
+"""The definitions of the forms that all clients save data to."""
+
+
+def data(form: str, document: str, collection: str = "data") -> Resource:
+    return Resource(f"{form}/{collection}/{document}/{DATA_XML}")
+
+
+def is_sealed(resource: Resource) -> bool:
+    return resource.path.startswith(f"{SEALED}/") and not resource.is_published
+
+
+def content(resource: Resource, token: str, word: str, filler: str) -> bytes:
+    """Data with a text that no other content has, one that all of a client's have, and some length."""
+    if is_sealed(resource):
+        return encrypted_form.data().replace(encrypted_form.OPEN.encode(), f"{token} {word} {filler}".encode())
+    values = f"<name>{token}</name><email>{token}@example.org</email><notes>{word} {filler}</notes>"
+    return f"<form><customer>{values}</customer></form>".encode()
+
+
+def url(path: str) -> str:
+    return f"{PUBLIC}/crud/{path}"
+
+
+def own_headers(resource: Resource) -> dict[str, object]:
+    """Headers of a request to a resource: the version of a definition, and decryption of an attachment."""
+    own: dict[str, object] = {} if resource.version is None else {"Form_Definition_Version": resource.version}
+    return own | ({"Decrypt": "true"} if is_sealed(resource) and resource != resource.main else {})
+
+
+def plain(resource: Resource, answer: Answer) -> Answer:
+    """An answer as it would be without encryption: that adds a declaration to each value that was encrypted."""
+    if not is_sealed(resource) or answer.status != 200 or resource != resource.main:
+        return answer
+    body, headers = _ADDED.sub(b"", answer.body), HTTPMessage()
+    for name, value in Message.items(answer.headers):
+        is_whole = name == "Content-Length" and answer.body and value == str(len(answer.body))
+        headers[name] = str(len(body)) if is_whole else value
+    return Answer(answer.status, headers, body)
+
+
+class Plain(Service):
+    """A service whose encrypted contents are asked for, and compared, plain."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service.port, service.data, service.log, service.process)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
+    ) -> Answer:
+        resource = Resource(path.partition("?")[0])
+        more = own_headers(resource) if method == "GET" and not resource.is_published else {}
+        return plain(resource, super().ask(method, path, body, headers, **{**more, **own}))

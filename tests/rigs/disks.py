@@ -73,7 +73,6 @@ TO_CUT = (CUT_EXT4, Kind("xfs", _XFS, 320, clone_options="nouuid"), Kind("btrfs"
 
 @contextmanager
 def mounted(kind: Kind, directory: Path) -> Iterator[Path]:
-    """A fresh file system below a directory, for the length of a block."""
     point = directory / "disk"
     if not kind.command:
         with _mounted(point, "-t", "tmpfs", "-o", f"size={kind.size}m", "tmpfs", is_lazy=True):
@@ -141,8 +140,6 @@ def make_room(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A mounted disk image; pictures of it lie beside it."""
-
     kind: Kind
     image: Path
     root: Path

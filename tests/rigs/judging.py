@@ -27,12 +27,12 @@ from persistence.model.texts import Instant
 from persistence.storage import stored_revision
 from persistence.storage.layout import EVENTS, Layout
 from persistence.storage.stored_revision import Integrity
+from tests.in_process import InProcess
 from tests.maintenance.workshop import Workshop
-from tests.rigs.in_process import InProcess
 from tests.rigs.ledger import FORM, Expected, Resource, State
 from tests.service import PUBLIC, Answer, Service
 
-Change = dict[str, Any]
+FeedChange = dict[str, Any]
 """A change of the feed as it is sent."""
 
 EventKey = tuple[str, str, str]
@@ -46,8 +46,6 @@ NOTHING_FOUND, ALL_REPAIRED = 0, 3
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong with a disk, and how many states and older revisions were read to know it."""
-
     violations: list[str] = field(default_factory=list)
     states: int = 0
     older: int = 0
@@ -77,7 +75,7 @@ def _recorded_place(root: str) -> str:
     return ""
 
 
-def start_and_judge(data: Path, expected: Sequence[Expected], shown: Sequence[Change] | None = None) -> Verdict:
+def start_and_judge(data: Path, expected: Sequence[Expected], shown: Sequence[FeedChange] | None = None) -> Verdict:
     """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk."""
     with fork() as own:
         return own.submit(started_and_judged, data, expected, shown).result()
@@ -90,7 +88,7 @@ def fork() -> ProcessPoolExecutor:
 def started_and_judged(
     data: Path,
     expected: Sequence[Expected],
-    shown: Sequence[Change] | None = None,
+    shown: Sequence[FeedChange] | None = None,
     *,
     is_written: bool = True,
     in_order: bool = False,
@@ -110,7 +108,7 @@ def judge(
     service: Service,
     data: Path,
     expected: Sequence[Expected],
-    shown: Sequence[Change] | None = None,
+    shown: Sequence[FeedChange] | None = None,
     *,
     is_written: bool = True,
     in_order: bool = False,
@@ -131,9 +129,8 @@ def judge(
     return judging.verdict
 
 
-def changes(service: Service, since: str = "start") -> list[Change]:
-    """Return all changes after a cursor."""
-    found, has_more = list[Change](), True
+def changes(service: Service, since: str = "start") -> list[FeedChange]:
+    found, has_more = list[FeedChange](), True
     while has_more:
         answer = service.raw("GET", f"{PUBLIC}/changes?since={since}&limit=1000")
         if answer.status != OK:
@@ -152,7 +149,7 @@ def _fit(events: Sequence[str], instants: Sequence[str]) -> bool:
     )
 
 
-def key_of(change: Change) -> EventKey:
+def key_of(change: FeedChange) -> EventKey:
     about = change["data"]
     return about["app"], about["form"], about.get("document") or str(about["version"])
 
@@ -210,7 +207,7 @@ class _Judge:
             self._note(resource, self._removal_faults(self._expected[resource].states[current]))
         self._note(_SEARCHED, self._search_faults())
 
-    def follow(self, shown: Sequence[Change]) -> None:
+    def follow(self, shown: Sequence[FeedChange]) -> None:
         """Look for the event of every change, and for those that a follower has seen."""
         expected = dict(self._with_events())
         ends = time.monotonic() + (0.0 if self.verdict.violations else _RECOVERED)  # one fault is enough
@@ -377,7 +374,6 @@ class _Judge:
             time.sleep(0.1)
 
     def _to_rewrite(self) -> list[Resource]:
-        """Those with the most revisions, the last of which may still be on its way."""
         found = [resource for resource in self._found if resource == resource.main and not resource.is_draft]
         return sorted(found, key=lambda resource: -self._found[resource])[:_REWRITTEN]
 

@@ -16,8 +16,6 @@ _MOST_LINES = 40
 
 @dataclass(slots=True)
 class Tally:
-    """What a run did, counted under the headings of its table, and everything that was wrong."""
-
     name: str
     headings: Sequence[str] = ()
     counts: Counter[str] = field(default_factory=Counter)
@@ -65,11 +63,9 @@ class Report:
             self.wrong.append(f"not caught: {defect}")
 
     def leave_out(self, what: str) -> None:
-        """Say that a run is not possible here."""
         self._untried.append(f"NOT TRIED: {what}")
 
     def end(self) -> int:
-        """Print everything, and return the exit status."""
         lines = [f"{table(headings, rows)}\n" for headings, rows in self._tables.items()]
         lines += [*self._untried, *self.wrong[:_MOST_LINES], f"{len(self.wrong)} violations"]
         click.echo("\n".join(("", *lines, f"{time.monotonic() - self._began:.0f} s in all")))

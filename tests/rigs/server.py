@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,7 +83,6 @@ class Server:
                 self.kills["workers killed"] += 1
 
     def kill(self) -> None:
-        """Kill the master and every worker, and start the service again."""
         with self._lock:
             master = self.service.process.pid
             os.kill(master, signal.SIGSTOP)  # it must not start new workers meanwhile
@@ -154,3 +154,56 @@ class Line:
         while (answer := self.ask(method, path, body, headers, **own)) is None:
             pass
         return answer
+
+
+class Actor:
+    """Does one of its actions after the other, chosen by chance and their weights, and notes what is wrong."""
+
+    def __init__(self, service: Callable[[], Service], number: int, seed: int) -> None:
+        self.line = Line(service)
+        self.violations: list[str] = []
+        self.done: Counter[str] = Counter()
+        self._rng = random.Random(seed * 1000 + number)
+        self._number = number
+        self._count = 0
+        self._actions: dict[Callable[[], None], int] = {}
+
+    def act(self) -> None:
+        (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
+        action()
+        self.done[action.__name__] += 1
+
+    def _expect(self, answer: Answer, what: str, *statuses: int) -> bool:
+        if answer.status in statuses:
+            return True
+        self.violations.append(f"{what} is answered {answer.status}: {answer.body[:200]!r}")
+        return False
+
+
+# Clients at work, each in a thread, and what disturbs them now and then.
+
+Disturbance = tuple[Callable[[], object], tuple[float, float] | None]
+"""What is done, and the shortest and the longest pause before it in seconds; ``None`` where it is not."""
+
+
+@contextmanager
+def working(
+    acts: Iterable[Callable[[], object]], disturbing: Iterable[Disturbance] = (), seed: int = 1
+) -> Iterator[threading.Event]:
+    """Do each act over and over for the length of a block; the event is for pauses in it."""
+    over = threading.Event()
+    every = [*((act, (0.0, 0.0)) for act in acts), *((act, pauses) for act, pauses in disturbing if pauses)]
+
+    def repeat(number: int, act: Callable[[], object], pauses: tuple[float, float]) -> None:
+        chance = random.Random(f"{seed} {number}")
+        while not over.wait(chance.uniform(*pauses)):
+            act()
+
+    with ThreadPoolExecutor(len(every)) as threads:
+        running = [threads.submit(repeat, number, *each) for number, each in enumerate(every)]
+        try:
+            yield over
+        finally:
+            over.set()
+        for each in running:
+            each.result()

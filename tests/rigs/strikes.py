@@ -149,22 +149,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Struck:
-    """A request in which a call was struck: its answer, or how the connection broke, and the calls it made."""
-
     answer: Answer | None
     broken: str
     lines: tuple[tuple[str, str, bool], ...]
 
     @property
     def hit(self) -> list[tuple[str, str]]:
-        """Name and subject of the calls that failed by injection."""
         return [(call, about) for call, about, injected in self.lines if injected]
 
     def is_at(self, point: Point) -> bool:
         return self.hit == [(point.call, point.about)]
 
     def synced_again(self) -> bool:
-        """Whether something was fsynced once more after its fsync had failed."""
         failed: set[str] = set()
         for call, about, injected in self.lines:
             if call == "fsync" and about in failed:

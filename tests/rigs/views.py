@@ -42,8 +42,6 @@ Views = Mapping[Resource, View]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A revision that stays readable by its instant."""
-
     path: str
     instant: str
     etag: str

@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from tests.s3.gateway import MISSING, Gateway, NotStartedError, serving_gateway
-from tests.s3.move_trials import moves
-from tests.s3.trials import Outcome, kills, large, outages
+from tests.s3.trials import Outcome, kills, large, moves, outages
 from tests.table import table
 
 _KILLS = 12
@@ -22,7 +21,6 @@ _NOT_TRIED = 3
 
 
 def main() -> int:
-    """Run every trial against one cluster."""
     if MISSING:
         click.echo(f"NOT TRIED: {', '.join(MISSING)} not installed (Debian: ceph-mon ceph-osd ceph-common radosgw)")
         return _NOT_TRIED

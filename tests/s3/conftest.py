@@ -13,7 +13,7 @@ from tests.s3.server import S3Server, serving_objects
 from tests.service import Service
 
 if importlib.util.find_spec("obstore") is not None:
-    from tests.s3.moves import fill
+    from tests.s3.places import fill
 
 collect_ignore: list[str] = []
 if importlib.util.find_spec("obstore") is None:

@@ -72,8 +72,6 @@ class NotStartedError(Exception):
 
 @dataclass
 class Gateway:
-    """A running radosgw with an empty bucket."""
-
     root: Path
     port: int
     process: subprocess.Popen[bytes]
@@ -84,7 +82,6 @@ class Gateway:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a service that may use the bucket."""
         return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1"}
 
     @property
@@ -111,7 +108,6 @@ class Gateway:
         self.process.wait()
 
     def start(self) -> None:
-        """Start the gateway again, under the same address."""
         self.process = _begun(self.root, "radosgw", "-n", "client.rgw")
         _wait_for(self.url, self.root)
 

@@ -49,8 +49,6 @@ class Fault:
 
 @dataclass
 class Stored:
-    """An object, and the time at which it was stored."""
-
     data: bytes
     time: float = field(default_factory=time.time)
 
@@ -80,7 +78,6 @@ class S3Server(socketserver.ThreadingTCPServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a service that may use it."""
         return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_ENDPOINT_URL": self.url}
 
     def keys_of(self, prefix: str = "") -> list[str]:

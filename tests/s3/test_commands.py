@@ -16,7 +16,7 @@ from persistence.errors import BusyError
 from tests.imports.archives import tree
 from tests.in_process import serving
 from tests.postgresql.server import Server, fresh_schema
-from tests.s3.moves import V1, D, inside, require_whole
+from tests.s3.places import V1, D, inside, require_whole
 from tests.s3.server import BUCKET, Fault, S3Server, Stored
 from tests.service import PUBLIC, Service
 

@@ -23,16 +23,13 @@ class TestBucket(StorageContract):
 
     lacks = WITHOUT_RECORDS
 
-    @pytest.fixture(autouse=True)
-    def _of_this_server(self, server: S3Server) -> None:
-        self._server = server
-
-    def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
+    @pytest.fixture
+    def constructed(self, tmp_path: Path, server: S3Server) -> Subject:
         root = tmp_path / "root"
         main, unlocked = (tree_at(root, is_locked=each) for each in (True, False))
-        bodies = bodies_at(root, self._server)
+        bodies = bodies_at(root, server)
         both = (SplitStorage(each, bodies) for each in (main, unlocked))
-        return Subject(*both, lambda: files_in(root) | set(self._server.objects), main=main)
+        return Subject(*both, lambda: files_in(root) | set(server.objects), main=main)
 
 
 class TestBucketBesideDatabase(StorageContract):
@@ -47,21 +44,19 @@ class TestBucketBesideDatabase(StorageContract):
         )
     }
 
-    @pytest.fixture(autouse=True)
-    def _of_this_server(self, server: S3Server, storage_uri: str) -> None:
-        self._server = server
-        self._uri = storage_uri
-
-    def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
+    @pytest.fixture
+    def constructed(self, tmp_path: Path, server: S3Server, storage_uri: str) -> Subject:
         local = tmp_path / "local"
-        main, unlocked = (storage_at(self._uri, local, lock_timeout=TIMEOUT, is_locked=each) for each in (True, False))
-        bodies = bodies_at(local, self._server)
+        main, unlocked = (
+            storage_at(storage_uri, local, lock_timeout=TIMEOUT, is_locked=each) for each in (True, False)
+        )
+        bodies = bodies_at(local, server)
         both = (SplitStorage(each, bodies) for each in (main, unlocked))
 
         def left() -> set[str]:
             """The rows and objects after a sweep, which decides by the records."""
             settle_notes(bodies, lambda _: main, -1)
-            return rows(main) | set(self._server.objects)
+            return rows(main) | set(server.objects)
 
         return Subject(*both, left, main=main)
 

@@ -68,7 +68,6 @@ class Place:
         return content(self.attached.read(address, content=True))
 
     def older(self, stored: Sidecar) -> tuple[bytes | None, str]:
-        """The body and the tag of a revision, as it is read."""
         found = revision(self.attached.read_revision(CAT, stored.modified, content=True))
         assert not found.is_edited
         return content(found), found.etag

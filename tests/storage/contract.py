@@ -175,7 +175,6 @@ def conflict(subject: Subject, address: Address) -> Sidecar:
 
 
 def content(found: StoredRevision | None) -> bytes | None:
-    """The content of what was found; ``None`` where it has none."""
     if found is None or found.file is None:
         return None
     with found.file as file:
@@ -183,27 +182,21 @@ def content(found: StoredRevision | None) -> bytes | None:
 
 
 def revision(found: StoredRevision | None) -> StoredRevision:
-    """Return the revision that must have been found."""
     assert found is not None
     return found
 
 
 class StorageContract:
-    """Tests of a storage; ``lacks`` says which ones it cannot pass, and why."""
-
     lacks: ClassVar[Mapping[str, str]] = {}
 
-    constructed: Callable[[Path], Subject]
-    """Makes an empty storage."""
-
     @pytest.fixture
-    def subject(self, request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
-        """An empty storage; a test that it cannot pass must fail."""
+    def subject(self, request: pytest.FixtureRequest, constructed: Subject) -> Subject:
+        """The empty storage that a subclass has constructed; a test that it cannot pass must fail."""
         reason = self.lacks.get(request.node.name) or self.lacks.get(request.node.originalname)
         if reason is not None:
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
             request.node.repr_failure = str  # nobody sees it, and a whole one takes longer than the test
-        return self.constructed(tmp_path)
+        return constructed
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_there_is_nothing_before_anything_is_stored(self, subject: Subject, kind: str) -> None:
@@ -725,7 +718,6 @@ class StorageContract:
 
 
 def tree_at(root: Path, *, is_locked: bool = True) -> Store:
-    """A tree, whose locks may hold nobody."""
     store = opened(Store(initialised(root), lock_timeout=TIMEOUT))
     if not is_locked:
         store._locks.holding = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
@@ -748,8 +740,6 @@ def is_free(storage: RevisionStorage, address: Address) -> bool:
 
 
 def write_elsewhere(storage: RevisionStorage, address: Address) -> None:
-    """Hold the lock of an address for a moment, in another thread."""
-
     def hold() -> None:
         with storage.writing(address):
             pass
@@ -759,5 +749,4 @@ def write_elsewhere(storage: RevisionStorage, address: Address) -> None:
 
 @contextmanager
 def no_lock(*_: object) -> Iterator[None]:
-    """Grant a lock to everybody."""
     yield

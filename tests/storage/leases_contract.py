@@ -34,8 +34,6 @@ class Leasing:
 
 
 class LeasesContract:
-    """Tests of leases; the module has a fixture ``leasing``."""
-
     def test_a_lease_is_known_to_all_until_it_ends(self, leasing: Leasing) -> None:
         one, other = leasing.one, leasing.other
         one.lock(address(), LEA, 600)

@@ -91,7 +91,6 @@ class Place:
         self.services.documents.delete(address, Delete())
 
     def heard(self) -> list[Told]:
-        """What has been told since this was asked last."""
         told = self.listener.told[:]
         self.listener.told.clear()
         return told

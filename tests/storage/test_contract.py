@@ -27,38 +27,33 @@ from tests.service import Service
 from tests.storage.contract import TIMEOUT, WITHOUT_RECORDS, StorageContract, Subject, files_in, no_lock, tree_at
 
 
-def _tree(tmp_path: Path) -> Subject:
-    root = tmp_path / "root"
-    return Subject(tree_at(root), tree_at(root, is_locked=False), lambda: files_in(root))
-
-
 class TestTree(StorageContract):
-    constructed = staticmethod(_tree)
+    @pytest.fixture
+    def constructed(self, tmp_path: Path) -> Subject:
+        root = tmp_path / "root"
+        return Subject(tree_at(root), tree_at(root, is_locked=False), lambda: files_in(root))
 
 
-class TestTreeWithoutUnnamedFiles(StorageContract):
+class TestTreeWithoutUnnamedFiles(TestTree):
     """A tree on a file system that has no unnamed files."""
-
-    constructed = staticmethod(_tree)
 
     @pytest.fixture(autouse=True)
     def _spooled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
 
 
-def _split(tmp_path: Path) -> Subject:
-    root, base = tmp_path / "root", tmp_path / "base"
-    base.mkdir()
-    main, unlocked = (tree_at(root, is_locked=each) for each in (True, False))
-    both = (SplitStorage(each, FileBodies(str(base))) for each in (main, unlocked))
-    return Subject(*both, lambda: files_in(root, base), main=main)
-
-
 class TestAttachmentsInAnotherDirectory(StorageContract):
     """A tree, with the bodies of attachments in another directory."""
 
     lacks = WITHOUT_RECORDS
-    constructed = staticmethod(_split)
+
+    @pytest.fixture
+    def constructed(self, tmp_path: Path) -> Subject:
+        root, base = tmp_path / "root", tmp_path / "base"
+        base.mkdir()
+        main, unlocked = (tree_at(root, is_locked=each) for each in (True, False))
+        both = (SplitStorage(each, FileBodies(str(base))) for each in (main, unlocked))
+        return Subject(*both, lambda: files_in(root, base), main=main)
 
 
 _OLDER = "a provider is asked for older revisions of data only (spec crud 4.8)"
@@ -93,23 +88,20 @@ class TestRemote(StorageContract):
         "test_drafts_and_deleted_documents_are_listed_too": _PUBLISHED,
     }
 
-    @pytest.fixture(autouse=True)
-    def _of_this_peer(self, peer: Service) -> None:
-        self._peer = peer
-
-    def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
+    @pytest.fixture
+    def constructed(self, tmp_path: Path, peer: Service) -> Subject:
         """A storage of an application of its own: a service for each test would take too long."""
         root = initialised(tmp_path / "root")
         number = next(_numbers)
 
         def storage(locks: Locks) -> RemoteStore:
             names = ProviderNames(ORBEON, ORBEON)
-            uri = f"http://127.0.0.1:{self._peer.port}"
+            uri = f"http://127.0.0.1:{peer.port}"
             return RemoteStore(Client("peer", names, opened(Connection(uri, CallPolicy()))), root, locks)
 
         unlocked = Locks(root, TIMEOUT)
         unlocked.holding = no_lock  # type: ignore[method-assign,assignment]
-        app = self._peer.data / f"app{number}"
+        app = peer.data / f"app{number}"
         return Subject(
             storage(Locks(root, TIMEOUT)),
             storage(unlocked),
@@ -119,18 +111,14 @@ class TestRemote(StorageContract):
 
 
 class TestDatabase(StorageContract):
-    @pytest.fixture(autouse=True)
-    def _of_this_schema(self, storage_uri: str) -> None:
-        self._uri = storage_uri
-
-    def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
+    @pytest.fixture
+    def constructed(self, tmp_path: Path, storage_uri: str) -> Subject:
         storage, unlocked = (
-            storage_at(self._uri, tmp_path / "local", lock_timeout=TIMEOUT, is_locked=each) for each in (True, False)
+            storage_at(storage_uri, tmp_path / "local", lock_timeout=TIMEOUT, is_locked=each) for each in (True, False)
         )
         return Subject(storage, unlocked, lambda: self.files(storage))
 
     def files(self, storage: DatabaseStorage) -> set[str]:
-        """Return the names of all rows."""
         return rows(storage)
 
 
@@ -143,6 +131,5 @@ class TestDatabaseWithPieces(TestDatabase):
         monkeypatch.setattr(revision_rows, "PIECE", 100_000)
 
     def files(self, storage: DatabaseStorage) -> set[str]:
-        """Return the names of all rows after a sweep."""
         revision_rows.sweep(storage.database, 0, 1000)
         return rows(storage)

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from persistence.errors import DamagedError, DiskError
-from persistence.model.sidecar import Sidecar
 from persistence.storage import files, stored_revision
 from persistence.storage.layout import HISTORY
 from persistence.storage.store import Store
@@ -42,7 +41,6 @@ def file_of(root: Path, name: str = "data.xml") -> Path:
 
 @pytest.fixture
 def store(root: Path) -> Store:
-    """A tree with one revision of a document."""
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
     return store
@@ -243,19 +241,6 @@ def test_own_directories_are_made_again_when_they_are_missing(store: Store, root
     put(store, DATA, b"<d>two</d>")
     with store.creating(DATA.form):
         pass
-
-
-def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = store_at(root)
-    saved = put(store, DATA, b"<d>one</d>")
-    monkeypatch.setattr("persistence.model.texts.time.time_ns", lambda: 10**18)
-    draft = put(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
-    assert draft.modified > saved.modified
-    again = put(store, DATA, b"<d>two</d>")
-    assert isinstance(again, Sidecar)
-    assert again.modified > draft.modified
 
 
 @pytest.mark.parametrize("bad", ["2026-13-01T00-00-00.000Z", "2026-02-30T00-00-00.000Z", "2026-01-01T99-00-00.000Z"])

@@ -35,7 +35,6 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the sidecars that are read."""
     names: list[str] = []
     real = stored_revision.read_sidecar
 
@@ -114,7 +113,6 @@ def test_a_revision_that_is_gone_is_left_out(store: Store) -> None:
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The directories that are listed."""
     names: list[str] = []
     real = os.listdir
 

@@ -40,12 +40,6 @@ def tree(store: Store) -> set[str]:
     return files_in(Path(store.root))
 
 
-def test_a_draft_keeps_no_older_revision(store: Store) -> None:
-    put(store, DRAFT, b"one")
-    put(store, DRAFT, b"two")
-    assert tree(store) == {"hr/leave/draft/D/data.xml", "hr/leave/draft/D/data.xml.json"}
-
-
 def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,15 +187,6 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
     assert body(store) == b"two"
     kept = sorted(file.read_bytes() for file in (Path(store.root) / ".quarantine").rglob("data.xml*"))
     assert kept == [b"by hand", b"by hand, too"]
-
-
-def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
-    """A copy by an older tool keeps whole seconds: still the same revision, found the slow way."""
-    sidecar = put(store, DATA, b"one")
-    path = Path(store.root) / "hr/leave/data/D/data.xml"
-    seconds = int(path.stat().st_mtime)
-    os.utime(path, (seconds, seconds))
-    assert store.read(DATA, content=False).etag == sidecar.id
 
 
 def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:

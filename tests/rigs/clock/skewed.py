@@ -21,7 +21,6 @@ _BILLION = 1_000_000_000
 
 @cache
 def refusal() -> str | None:
-    """Why a clock cannot be shifted here; ``None`` if it can."""
     if not sys.platform.startswith("linux"):
         return "LD_PRELOAD needs Linux"
     if shutil.which("cc") is None:

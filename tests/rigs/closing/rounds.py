@@ -68,7 +68,6 @@ def _store_and_search(client: FlaskClient, number: int) -> None:
 
 
 def _call_another(client: FlaskClient, number: int) -> None:
-    """The form is with another service."""
     put(client, f"far/order/data/D{number % 10}/data.xml", _ORDER)
     assert client.get(f"{_CRUD}/far/order/data/D{number % 10}/data.xml").data == _ORDER
 

@@ -40,7 +40,6 @@ def missing() -> list[str]:
 
 
 def which(name: str) -> str | None:
-    """The path of a program, which may be one for administrators."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
@@ -52,8 +51,6 @@ class Member:
 
 
 class Database:
-    """The servers, for the length of a block."""
-
     def __init__(self, directory: Path, *, is_synchronous: bool) -> None:
         self.network: Network = network()
         self._directory = directory
@@ -116,7 +113,6 @@ class Database:
         return done.stdout.strip()
 
     def restart(self, node: int) -> None:
-        """Start the Patroni of a node, which starts its PostgreSQL."""
         address, (sql, rest) = self.network.address(node), self._ports[node]
         data = self._directory / f"node{node}"
         self._own(data)
@@ -199,7 +195,6 @@ class Database:
         return copied
 
     def _copy_again(self, node: int) -> None:
-        """Do what an administrator does: ``patronictl reinit``."""
         connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=10)
         with suppress(OSError, http.client.HTTPException), closing(connection):
             connection.request("POST", "/reinitialize", b'{"force": true}', {"Content-Type": "application/json"})

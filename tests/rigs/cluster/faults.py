@@ -127,7 +127,6 @@ class Tormentor:
             self._database.restart(leader)
 
     def _primary(self) -> int:
-        """The primary of a cluster that is whole, after a moment in which all is well."""
         self._await_whole()
         time.sleep(self._chance.uniform(1, 4))
         leader = self._database.leader()
@@ -160,7 +159,6 @@ def interruptions(
 
 
 def too_long(found: Sequence[Interruption]) -> Iterator[str]:
-    """Interruptions that must not be: long ones, and requests that a restart has cost."""
     for each in found:
         if each.seconds > MOST_SECONDS:
             yield f"{each.seconds:.1f} s without an acknowledged write after: {each.fault.kind}, {each.fault.which}"

@@ -23,8 +23,6 @@ _STARTING = 60.0
 
 
 class Instance:
-    """One instance of the service: gunicorn with a directory of its own."""
-
     def __init__(self, name: str, directory: Path, uri: str, variant: Variant) -> None:
         self.name = name
         self.port = free_port()
@@ -47,7 +45,6 @@ class Instance:
         await_ready(self.port, self._log)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """End the first process and all workers at once."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, how)
@@ -55,8 +52,6 @@ class Instance:
 
 
 class Balancer:
-    """HAProxy before both instances."""
-
     def __init__(self, first: Instance, second: Instance, directory: Path) -> None:
         self.port = free_port()
         self._socket = directory / "haproxy.sock"
@@ -105,7 +100,6 @@ class Balancer:
 
 
 def await_ready(port: int, log: Path) -> None:
-    """Wait until what listens there can store; ``log`` is what it writes."""
     deadline = time.monotonic() + _STARTING
     while not is_ready(port):
         if time.monotonic() > deadline:

@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tests.orders import found
+from tests.rigs.clients import XML, content, data
 from tests.rigs.judging import mismatch
 from tests.rigs.ledger import FORM, Revision, State
 from tests.rigs.report import prefixed
-from tests.rigs.world import XML, content, data
 from tests.service import PUBLIC, Answer, Service
 
 SHARED = tuple(f"shared-{number}" for number in range(8))
@@ -78,7 +78,6 @@ def service_at(port: int) -> Service:
 
 
 def run(port: int, number: int, over: Path) -> Seen:
-    """Be one client until a file is there."""
     client = _Client(port, number)
     while not over.exists():
         client.act()
@@ -154,7 +153,6 @@ class _Client:
         headers: Mapping[str, str] | None = None,
         **own: str,
     ) -> Answer | None:
-        """The answer, if there was one that says what happened."""
         answer, seen, sent = None, self.seen, {"Content-Type": XML, **(headers or {})}
         try:
             answer = self._service.raw(method, f"{PUBLIC}/{path}", sent, body, Username=self._user, **own)

@@ -40,7 +40,6 @@ def enter() -> None:
 
 
 def network() -> Network:
-    """The places of three nodes, by their numbers from 1."""
     return _Cables() if os.environ.get(_INSIDE) else _Loopback()
 
 
@@ -89,7 +88,6 @@ class _Cables:
         return f"{_SUBNET}.{node}"
 
     def port(self, node: int, usual: int) -> int:  # noqa: ARG002 - each node has all ports
-        """A port that is free at a node."""
         return usual
 
     def command(self, node: int) -> Sequence[str]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.orders import definition
-from tests.rigs.cluster import faults, histories, load
+from tests.rigs.cluster import faults, load
 from tests.rigs.cluster.database import Database
 from tests.rigs.cluster.instances import Balancer, Instance
 from tests.rigs.ledger import FORM
+from tests.rigs.linear import client
+from tests.rigs.linear.checker import Operation
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.load import JUDGED
+from tests.rigs.linear.load import JUDGED, count, judge, performed
 from tests.rigs.report import Tally
 from tests.rigs.server import Variant, weak
 from tests.rigs.weakened import UNCONDITIONAL
@@ -27,6 +29,8 @@ ASYNCHRONOUS = "asynchronous replication"
 
 LOST = "lost"
 _HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, "acknowledged writes", LOST, *JUDGED)
+# Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
+
 _CLIENTS = 8
 _BEFORE, _AFTER = 3.0, 3.0
 _CYCLE = 36.0
@@ -105,14 +109,13 @@ def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
 def _loaded(
     plan: Plan, cluster: _Cluster, tormentor: faults.Tormentor, over: Path
 ) -> tuple[list[load.Seen], list[Record], float]:
-    """Put the load on it while it is tormented: what the clients saw, the histories, and when the load ended."""
     port, seconds = cluster.balancer.port, plan.kills * _CYCLE
     with (
         ProcessPoolExecutor(_CLIENTS, mp_context=multiprocessing.get_context("spawn")) as pool,
         ThreadPoolExecutor(1) as beside,
     ):
         clients = [pool.submit(load.run, port, number, over) for number in range(_CLIENTS)]
-        history: Future[list[Record]] = beside.submit(histories.perform_all, port, plan.operations, seconds, 1)
+        history: Future[list[Record]] = beside.submit(perform_all, port, plan.operations, seconds, 1)
         try:
             time.sleep(_BEFORE)
             tormentor.torment(plan.kills, plan.cuts, kills_instances=plan.kills_instances)
@@ -132,5 +135,55 @@ def _judge(outcome: Outcome, cluster: _Cluster, seen: list[load.Seen], records: 
     lost = load.lost(ports, seen)
     tally[LOST] = len(lost)
     tally.violations += [*lost, *(fault for client in seen for fault in client.faults), *load.miscounted(ports, seen)]
-    last = histories.read_all(cluster.balancer.port, outcome.plan.operations)
-    histories.judge_all(tally, records, last, outcome.plan.operations)
+    last = read_all(cluster.balancer.port, outcome.plan.operations)
+    judge_all(tally, records, last, outcome.plan.operations)
+
+
+_HISTORIANS = 4
+_OF_A_ROUND = 10
+_TOGETHER = 4
+"""Documents that take turns."""
+
+_ROUNDS_OF_EACH = 5
+_OUTAGE = 60.0
+_MOST_TRIED = 1_000_000
+_OPERATIONS_OF_EACH = _HISTORIANS * _OF_A_ROUND * _ROUNDS_OF_EACH
+
+
+def rounds(operations: int) -> list[str]:
+    """The document of each round, for so many operations in all: a few documents take turns, then the next few."""
+    number = max(1, operations // _OPERATIONS_OF_EACH)
+    documents = [f"linear-{each}" for each in range(number)]
+    groups = [documents[at : at + _TOGETHER] for at in range(0, number, _TOGETHER)]
+    return [document for group in groups for _ in range(_ROUNDS_OF_EACH) for document in group]
+
+
+def perform_all(port: int, operations: int, seconds: float, seed: int) -> list[Record]:
+    named = rounds(operations)
+    own = {"pause": seconds / len(named), "outage": _OUTAGE}
+    return performed(
+        [client.Plan(port, number, named, _OF_A_ROUND, seed * 1000 + number, **own) for number in range(_HISTORIANS)]
+    )
+
+
+def read_all(port: int, operations: int) -> Record:
+    """Read each document once more, long after: what a later failure has taken back is found out."""
+    documents = list(dict.fromkeys(rounds(operations)))
+    (record,) = performed([client.Plan(port, 0, documents, 0, 0, outage=_OUTAGE)])
+    return record
+
+
+def judge_all(tally: Tally, records: Sequence[Record], last: Record, operations: int) -> None:
+    """Check the whole history of each document.
+
+    It is not cut into rounds: what was cut off in one may take effect in a later one, in a database that goes on.
+    """
+    named = rounds(operations)
+    histories: dict[str, list[Operation]] = {document: [] for document in named}
+    for number, document in enumerate(named):
+        histories[document] += [operation for record in records for operation in record.rounds[number]]
+    for document, found in zip(histories, last.rounds, strict=True):
+        histories[document] += found
+    count(tally, [*records, last], histories.values())
+    for document, history in histories.items():
+        judge(tally, document, history, most=_MOST_TRIED)

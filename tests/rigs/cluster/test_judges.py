@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.cluster import histories
+from tests.rigs.cluster import runs
 from tests.rigs.cluster.database import EXAMPLE as PATRONI
 from tests.rigs.cluster.faults import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.cluster.instances import EXAMPLE as HAPROXY
 from tests.rigs.cluster.load import SHARED, Acknowledged
 from tests.rigs.ledger import Revision, State
+from tests.rigs.linear.checker import Kind, Operation
 from tests.rigs.linear.client import Record
 from tests.rigs.linear.load import NOT_LINEAR
-from tests.rigs.linear.register import Kind, Operation
 from tests.rigs.report import Tally
 from tests.service import Answer
 
@@ -90,7 +90,7 @@ def test_a_loss_or_another_revision_is_found_out(status: int, headers: dict[str,
 
 @pytest.mark.parametrize("operations", [1_000, 2_000, 20_000])
 def test_the_rounds_have_so_many_operations_on_few_documents(operations: int) -> None:
-    named = histories.rounds(operations)
+    named = runs.rounds(operations)
     assert len(named) * 40 == operations
     assert len(set(named)) == operations // 200
 
@@ -104,7 +104,7 @@ def test_a_write_that_was_taken_back_long_after_is_found_out(tag: str, violation
     last = Operation(Kind.READ, 9, 10, 200, token=token, tag=tag, instant=instant)
     seen = Record(rounds=[[first, second], *([] for _ in range(4))])
     tally = Tally("long after")
-    histories.judge_all(tally, [seen], Record(rounds=[[last]]), 200)
+    runs.judge_all(tally, [seen], Record(rounds=[[last]]), 200)
     assert (tally[NOT_LINEAR], tally["undecided"]) == (violations, 0)
 
 

@@ -16,9 +16,7 @@ import click
 
 from tests import rig_service
 from tests.rigs.cost.climbing import KEPT, Climb, Cost, Make, Trial, climb
-from tests.rigs.cost.genes import Genes
-from tests.rigs.cost.kinds import KINDS
-from tests.rigs.cost.tree import lay_down
+from tests.rigs.cost.kinds import KINDS, Genes, lay_down
 from tests.rigs.processes import MIB
 from tests.rigs.report import Report
 from tests.service import alone

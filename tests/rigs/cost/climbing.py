@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.rigs.cost.genes import Genes
-from tests.rigs.cost.kinds import Sent
+from tests.rigs.cost.kinds import Genes, Sent
 from tests.rigs.processes import MIB, Process
 from tests.service import Service
 
@@ -55,8 +54,6 @@ class Cost:
 
 @dataclass
 class Climb:
-    """The search within one kind: what was tried, and the best of it, the costliest first."""
-
     kind: str
     make: Make
     tried: int = 0

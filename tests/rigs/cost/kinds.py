@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from urllib.parse import quote
 
+from tests.encrypted_form import DEFINITION, UNMARKED
 from tests.encrypted_form import DEFINITION as SEALED
-from tests.published import definition
-from tests.rigs.cost.genes import Genes
-from tests.rigs.cost.shapes import CHARACTERS, content
+from tests.published import PERMISSIONS, definition
 from tests.service import PUBLIC, Answer, Service
 
+# Numbers that a request is drawn with, and how a better one is made of a good one.
+
+LARGEST = 10 << 20
+
+
+@dataclass(frozen=True)
+class Genes:
+    """What each number means is a kind's own affair; ``size`` is of the body, in bytes."""
+
+    shape: int
+    size: int
+    length: int
+    other: int
+    character: int
+    choice: int
+
+    @classmethod
+    def drawn(cls, random: random.Random) -> Genes:
+        return cls(
+            shape=random.randrange(1_000),
+            size=int(2 ** random.uniform(8, 23.3)),
+            length=int(2 ** random.uniform(0, 14)),
+            other=int(2 ** random.uniform(0, 14)),
+            character=random.randrange(1_000),
+            choice=random.randrange(1_000),
+        )
+
+    def mutated(self, random: random.Random) -> Genes:
+        fresh = Genes.drawn(random)
+        changed = {}
+        for own in random.sample(fields(self), random.choice((1, 1, 2))):
+            old = getattr(self, own.name)
+            is_near = random.random() < 0.6 and own.name in {"size", "length", "other"}
+            new = (
+                int(old * 2 ** random.uniform(-1.5, 1.5)) + random.randrange(3) if is_near else getattr(fresh, own.name)
+            )
+            changed[own.name] = max(1, min(new, LARGEST)) if own.name == "size" else max(0, new)
+        return replace(self, **changed)
+
+
 XML = {"Content-Type": "application/xml", "Svc-Username": "ann", "Svc-Form-Definition-Version": "1"}
+# What the service has before requests are tried: forms and documents such as an attacker would lay down.
+
 _CRUD = f"{PUBLIC}/crud/cost"
 _ENCODINGS = ("utf-8", "utf-8", "utf-8", "utf-16", "iso-8859-1")
 _HEADER = 15_000
@@ -260,3 +302,133 @@ KINDS: Mapping[str, Callable[[Genes], Sent]] = {
     "credentials": credentials,
     "names": names,
 }
+
+
+# XML that may cost much: the shapes that a document can have, each drawn with a few numbers.
+
+CHARACTERS = ("x", "&amp;", "é", "😀", "a ", "&#xa0;", "\t", "]", "İ")
+"""What fills names, texts and blanks; the last grows where it is folded."""
+
+_BLANKS = (" ", "\n", "\t", "\r\n")
+_NAMES = ("d", "field", "é", "grid-iteration")
+
+
+def content(genes: Genes, room: int) -> str:
+    return SHAPES[genes.shape % len(SHAPES)](genes, room)
+
+
+def _filled(genes: Genes, room: int) -> str:
+    character = CHARACTERS[genes.character % len(CHARACTERS)]
+    return character * (room // len(character.encode()))
+
+
+def _value(genes: Genes) -> str:
+    return _filled(genes, genes.length % 2_000)
+
+
+def _text(genes: Genes, room: int) -> str:
+    return f"<name>{_filled(genes, room)}</name>"
+
+
+def _distinct(genes: Genes, room: int) -> str:
+    space = "u" * (genes.length % 1_000 + 1)
+    names = (f"<n:x{number}/>" for number in range(room // 12))
+    return f'<w xmlns:n="{space}">{"".join(names)}</w>'
+
+
+def _attributes(genes: Genes, room: int) -> str:
+    value = "v" * (genes.other % 50)
+    return "<d " + _numbered(f'x{{}}="{value}"', room // (len(value) + 11)) + "/>"
+
+
+def _attributes_in_a_namespace(genes: Genes, room: int) -> str:
+    space = "u" * (genes.length % 1_000 + 1)
+    return f'<d xmlns:n="{space}" ' + _numbered('n:x{}=""', room // 12) + "/>"
+
+
+def _all_prefixes(genes: Genes, room: int) -> str:
+    number = room // 60 + 2
+    declared = _numbered('xmlns:fr{0}="urn:x:{0}"', number)
+    one = f'<name encrypted="true" fr1:y="1">{_value(genes)[:20]}</name>'
+    return f"<d {declared}>{one * number}</d>"
+
+
+def _blank_tag(genes: Genes, room: int) -> str:
+    blank = _BLANKS[genes.other % len(_BLANKS)]
+    return f'<a encrypted="true"{blank * (room // len(blank))}>x</a>'
+
+
+def _sections(genes: Genes, room: int) -> str:
+    one = f"<![CDATA[{'x' * (genes.length % 2_000)}]]>"
+    return f"<name>{one * max(1, room // len(one))}</name>"
+
+
+def _numbered(each: str, number: int) -> str:
+    return " ".join(each.format(it) for it in range(number))
+
+
+_PATH = "/fr/service/persistence/crud/cost/open/data/d/a.bin"
+_REPEATED: tuple[Callable[[Genes], str], ...] = (
+    lambda genes: f"<name>{_value(genes)}</name>",
+    lambda genes: f"<{_NAMES[genes.other % len(_NAMES)]}/>",
+    lambda genes: "<d " + _numbered('a{}=""', genes.other % 200 + 1) + "/>",
+    lambda genes: "<name>" * (genes.other % 240 + 1) + _value(genes) + "</name>" * (genes.other % 240 + 1),
+    lambda genes: "<d " + _numbered('xmlns:p{0}="urn:{0}"', genes.other % 400 + 1) + "><p0:name/></d>",
+    lambda genes: f'<name encrypted="true">{_value(genes)}</name>',
+    lambda genes: f"<!--{'x' * (genes.length % 2_000)}--><?p {'y' * (genes.other % 200)}?>",
+    lambda genes: f'<photo filename="{"x" * (genes.length % 2_000)}" mediatype="a/b" size="1">{_PATH}</photo>',
+)
+"""What stands again and again, at least once."""
+
+
+def _repeated(one: str, room: int) -> str:
+    return one * max(1, room // len(one.encode()))
+
+
+SHAPES: tuple[Callable[[Genes, int], str], ...] = (
+    *(_text, _distinct, _attributes, _attributes_in_a_namespace, _all_prefixes, _blank_tag, _sections),
+    *((lambda genes, room, of=each: _repeated(of(genes), room)) for each in _REPEATED),
+)
+
+
+LARGE = 12
+"""Documents of the form that has large values: each has as much as is indexed."""
+
+SMALL = 300
+
+
+def lay_down(service: Service) -> None:
+    """Publish forms, and save documents of them, some with as much in an indexed control as there can be."""
+    for form, body in (
+        ("open", UNMARKED),
+        ("sealed", DEFINITION),
+        ("large", UNMARKED),
+        ("small", UNMARKED),
+        ("made", UNMARKED),
+        ("guarded", definition(PERMISSIONS.replace("</permissions>", f"{_roles()}</permissions>"))),
+    ):
+        _lay(service, f"{_CRUD}/{form}/form/form.xhtml", body)
+    for number in range(LARGE):
+        text = ("a" * 1_000_000, "a b " * 250_000, "word " * 200_000, "é" * 1_000_000)[number % 4]
+        _lay(service, f"{_CRUD}/large/data/d{number}/data.xml", _named(text, f"note {'a' * 500_000}"))
+    for number in range(SMALL):
+        _lay(service, f"{_CRUD}/small/data/d{number}/data.xml", _named(f"name {number} ab", "a note"))
+        if number < SMALL // 3:
+            _lay(service, f"{_CRUD}/guarded/data/d{number}/data.xml", _named("x", "y"))
+    for form in ("large", "small", "guarded", "open"):
+        _lay(service, f"{PUBLIC}/search/cost/{form}", b"<search/>", "POST")
+    _lay(service, f"{_CRUD}/sealed/data/d/a.bin", b"x" * 1_000)
+
+
+def _roles() -> str:
+    role = '<permission operations="read"><user-role any-of="z{}"/></permission>'
+    return "".join(role.format(number) for number in range(800))
+
+
+def _named(name: str, rest: str) -> bytes:
+    return f"<form><person><name>{name}</name><other>{rest}</other></person></form>".encode()
+
+
+def _lay(service: Service, path: str, body: bytes, method: str = "PUT") -> None:
+    answer = service.raw(method, path, XML, body)
+    assert answer.status < 300, (path, answer.status, answer.cause)

@@ -22,8 +22,6 @@ _DRAFT = f"{_DRAFTS}/document"
 
 
 class _Paths:
-    """The paths of a request, and the operations that protect it."""
-
     def __init__(self, scenario: Scenario) -> None:
         path = scenario.step.path
         below = "form/2/form.xhtml" if path.startswith("form/") else path
@@ -64,7 +62,6 @@ def _without(operations: Operations, chosen: _Chosen) -> Operations:
 
 
 def _with_moved(operations: Operations, chosen: _Chosen, before: _Chosen) -> Operations:
-    """The chosen operation done earlier, just before the first of some others."""
     moved = operations[_find(operations, chosen)]
     rest = _without(operations, chosen)
     number = _find(rest, before)
@@ -76,13 +73,11 @@ def _committed_before(what: Callable[[_Paths], _Chosen]) -> _Remove:
 
 
 def _commit_not_synced(operations: Operations, paths: _Paths) -> Operations:
-    """Without the directory's fsyncs from the commit on."""
     commit = _find(operations, paths.is_commit)
     return operations[:commit] + _without(operations[commit:], _fsync_of(paths.directory))
 
 
 def _names_not_synced(operations: Operations, paths: _Paths) -> Operations:
-    """Without the directory's last fsync before the commit."""
     commit, is_fsync = _find(operations, paths.is_commit), _fsync_of(paths.directory)
     last = max(number for number, operation in enumerate(operations[:commit]) if is_fsync(operation))
     return operations[:last] + operations[last + 1 :]

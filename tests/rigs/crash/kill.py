@@ -58,7 +58,6 @@ class Killer:
         self._numbers = count()
 
     def trial(self, scenario: Scenario) -> Trial:
-        """Serve a request to its end, and note every system call of the thread that serves it."""
         scene = self._fresh(scenario)
         points = self._injector.points(partial(scene.ask, self._service), _CALLS)
         after = aftermath.expected(self._service, scene)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from persistence.storage.layout import TRASH
+from tests.in_process import InProcess
 from tests.initialised import initialised
 from tests.rigs import aftermath, views
 from tests.rigs.aftermath import Scene
 from tests.rigs.crash import traces
 from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, tree_of
-from tests.rigs.in_process import InProcess
 from tests.rigs.scenarios import (
     ATTACH_OVER,
     CREATE,

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tests.rigs import disks
 from tests.rigs.faults import runs, slow
-from tests.rigs.faults.descriptors import run_out
-from tests.rigs.faults.filling import ROOMS, Story, fill_up, pass_the_floor, turn_read_only
+from tests.rigs.faults.filling import ROOMS, Story, fill_up, pass_the_floor, run_out, turn_read_only
 from tests.rigs.faults.runs import ERRORS, SCENARIOS
 from tests.rigs.report import Report
 from tests.rigs.weakened import OF_READING, OF_WRITING
@@ -46,7 +45,6 @@ def main() -> int:
 
 
 def _inject(report: Report) -> None:
-    """One fault in each request, and many times in a row; every call of every request."""
     context = multiprocessing.get_context("spawn")
     with _ground(_MEMORY) as ground, ProcessPoolExecutor(_PROCESSES, mp_context=context) as pool:
         reading = pool.submit(runs.read_all, ground / "reading")
@@ -69,7 +67,6 @@ def _inject(report: Report) -> None:
 
 
 def _suffer(report: Report) -> None:
-    """Disks that are full or read-only for real, and too few descriptors."""
     tells: list[Callable[[Path], Story]] = [
         *(partial(fill_up, room) for room in ROOMS),
         partial(turn_read_only, disks.EXT4),

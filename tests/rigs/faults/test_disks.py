@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs import disks, strikes
-from tests.rigs.faults.descriptors import run_out
-from tests.rigs.faults.filling import FULL, NO_INODES, Room, fill_up, pass_the_floor, turn_read_only
+from tests.rigs.faults.filling import FULL, NO_INODES, Room, fill_up, pass_the_floor, run_out, turn_read_only
 from tests.rigs.faults.slow import stall
 from tests.service import running
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.index.racing import body, plant
-from tests.orders import found
+from tests.orders import body, found, plant_old
 from tests.published import Planter
 from tests.rigs import disks
 from tests.rigs.faults.filling import insist
@@ -53,7 +52,7 @@ def test_a_search_on_a_full_disk_is_refused(kind: disks.Kind, tmp_path: Path) ->
     """By the workers that have the index open, and by one that is started again; no worker dies."""
     disks.require(kind, tmp_path)
     with disks.mounted(kind, tmp_path) as disk:
-        plant(Planter(disk / "data"), _DOCUMENTS)
+        plant_old(Planter(disk / "data"), _DOCUMENTS)
         with running(disk, workers=2, log=tmp_path / "service.log") as service:
             assert put(service, "new", "some text") == 201
             assert len(found(search(service).body)) == _DOCUMENTS + 1
@@ -88,7 +87,7 @@ def test_a_search_on_a_full_disk_comes_back_when_something_must_be_written(kind:
     """Where there is no index, or a change to take in: 503 with ``Retry-After``. With room again, all is found."""
     disks.require(kind, tmp_path)
     with disks.mounted(kind, tmp_path) as disk:
-        plant(Planter(disk / "data"), _DOCUMENTS)
+        plant_old(Planter(disk / "data"), _DOCUMENTS)
         with running(disk, workers=2, log=tmp_path / "service.log") as service:
             disks.fill(disk / "weight")
             expect_refusal(search(service))
@@ -109,7 +108,7 @@ def test_searches_on_a_read_only_disk(tmp_path: Path) -> None:
     disks.require(disks.EXT4, tmp_path)
     with disks.mounted(disks.EXT4, tmp_path) as disk:
         with Planter(disk / "data") as planter:
-            plant(planter, 20)
+            plant_old(planter, 20)
         with running(disk, workers=2, log=tmp_path / "service.log") as service:
             assert len(found(search(service).body)) == 20
             disks.turn_read_only(disk)

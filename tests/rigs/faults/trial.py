@@ -13,11 +13,10 @@ from pathlib import Path
 from tests import search_faults
 from tests.rigs import aftermath, views
 from tests.rigs.aftermath import Scene, prepared
-from tests.rigs.faults.filling import replace_worker
-from tests.rigs.faults.judge import Outcome, judged
+from tests.rigs.faults.filling import refusal_faults, replace_worker
 from tests.rigs.processes import Process
 from tests.rigs.scenarios import WRITTEN, Scenario
-from tests.rigs.strikes import Injector, Point
+from tests.rigs.strikes import Injector, Point, Struck
 from tests.rigs.views import Comparison, View, Views
 from tests.service import Service
 
@@ -50,8 +49,6 @@ class Footprint:
 
 
 class Trial:
-    """Faults in the requests of a service that has one worker with one serving thread."""
-
     def __init__(self, service: Service, directory: Path) -> None:
         self._service = service
         self._injector = Injector(service, directory)
@@ -193,3 +190,68 @@ def open_below(worker: int, root: Path) -> Counter[str]:
 def logs_below(root: Path) -> Counter[str]:
     """The most logs of changes that a process has open."""
     return Counter({f"{root}{_LOGS}": _MOST_LOGS})
+
+
+# What a fault may do: nothing at all; or, once the change has happened, leave open whether it will last.
+
+_TOLERABLE = (
+    (
+        re.compile(r"rename \S+/\.[^/ ]+\.ID \S+/[^/. ][^/ ]*"),
+        "last name of a content: readers and writers know the other",
+    ),
+    (re.compile(r"unlink \S+/[^/. ][^/ ]*"), "name of a deleted content: readers go by the sidecar, writers remove it"),
+    (re.compile(r"(?!rename|fsync)\w+ /\.trash(/ID.*)?"), "emptying the trash: it is garbage either way"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a fault at a point, and everything wrong.
+
+    A request that writes is ``refused`` and undone, ``open`` or ``tolerated``, one that reads ``refused``, ``cut off``
+    or ``whole`` all the same.
+    """
+
+    point: Point
+    error: str
+    kind: str
+    faults: tuple[str, ...]
+    is_at_its_point: bool = True
+
+
+def tolerance(point: Point) -> str | None:
+    """Why a request may succeed although this call of it failed; ``None`` where it may not."""
+    if point.is_for_the_index:
+        return "a note for the index: where there is none, the index is rebuilt"
+    if not point.committed:
+        return None
+    return next((why for pattern, why in _TOLERABLE if pattern.fullmatch(f"{point.call} {point.about}")), None)
+
+
+def judged(
+    point: Point, error: str, struck: Struck, comparison: Comparison, scenario: Scenario
+) -> tuple[str, list[str]]:
+    committed, wrong = comparison.committed(scenario), list(comparison.faults(scenario))
+    faults = [] if struck.is_at(point) else [f"the fault struck {struck.hit}"]
+    if struck.synced_again():
+        faults.append("what a failed fsync was about is fsynced again")
+    if struck.answer is None:
+        return "refused", [*faults, f"no answer: {struck.broken}"]
+    if struck.answer.status < 400:
+        if tolerance(point) is None:
+            faults.append(f"answered {struck.answer.status}")
+        if wrong or not all(committed):
+            faults.append(f"acknowledged, but not done: {wrong}")
+        return "tolerated", faults
+    faults += refusal_faults(struck.answer, error)
+    # A draft is moved there only after a look that it is no link to elsewhere; what is in it already does not matter.
+    is_look = (point.call, point.about) == ("openat2", "/.trash")
+    if point.is_for_the_index or (point.about.startswith("/.trash") and not is_look):
+        faults.append("refused for what nothing stored depends on")
+    if comparison.found == comparison.before:
+        return "refused", faults
+    if not point.committed:
+        faults.append("refused, but something has changed")
+    if wrong or not any(committed):
+        faults.append(f"refused, and what is there is neither the old nor the new: {wrong}")
+    return "open", faults

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
-from tests.rigs.fuzz import leaks
-from tests.rigs.fuzz.leaks import Held
+from tests.rigs import processes
 from tests.rigs.fuzz.runs import HEADINGS, Job, RunTotals, run
 from tests.rigs.fuzz.verdict import DIFFERENCES
+from tests.rigs.processes import Held
 from tests.rigs.report import Report
 from tests.service import Service, running
 
@@ -56,11 +56,10 @@ def main(*, requests: int, seed: int) -> None:
 
 
 def _measured(pool: ProcessPoolExecutor, service: Service, kind: str, requests: int, seed: int) -> RunTotals:
-    """Requests of a kind, with what the service held before and after."""
-    before = leaks.held(service)
+    before = processes.held(service)
     totals = _jobs(pool, service, [kind], requests, seed)
-    after, strays = leaks.held(service), leaks.strays(service)
-    grown = leaks.growth(before, after, most_memory=_MOST_MEMORY, most_threads=_THREADS + leaks.OTHER_THREADS)
+    after, strays = processes.held(service), processes.strays(service)
+    grown = processes.growth(before, after, most_memory=_MOST_MEMORY, most_threads=_THREADS + processes.OTHER_THREADS)
     for what in (*grown, *strays):
         totals.complain(what)
     totals["left over"] = len(strays) + after.leftovers
@@ -75,7 +74,6 @@ def _sum(held: Held, name: str) -> int:
 
 
 def _jobs(pool: ProcessPoolExecutor, service: Service, kinds: Iterable[str], requests: int, seed: int) -> RunTotals:
-    """Kinds of requests in equal numbers, in parallel."""
     named = list(kinds)
     totals = RunTotals(f"{service.dialect}, {' '.join(named)}", (*HEADINGS, *_HELD))
     each = requests // (_PARTS * len(named))

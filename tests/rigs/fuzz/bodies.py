@@ -12,8 +12,8 @@ from persistence.forms.controls import unusable_marks
 from persistence.model.versions import DATA_FORMATS
 from tests.rigs.fuzz import verdict
 from tests.rigs.fuzz.definitions import CONTROLS, FILE
+from tests.rigs.fuzz.judge import Exchange, Request
 from tests.rigs.fuzz.verdict import Opinion
-from tests.rigs.fuzz.wire import Exchange, Request
 from tests.service import Answer
 
 Ask = Callable[[Request], Exchange]
@@ -30,7 +30,6 @@ _PUBLIC = "/fr/service/persistence"
 
 
 def places(app: str) -> list[Place]:
-    """Some places of an application: saved data, a draft, a definition of another form."""
     below = f"/crud/{app}"
     return [
         *(Place(f"{below}/form/data/{number}/data.xml") for number in range(4)),

@@ -15,7 +15,7 @@ from schemathesis import Case, GenerationMode
 from persistence.model.versions import DATA_FORMATS
 from tests.rigs.fuzz.documents import definitions, documents
 from tests.rigs.fuzz.interface import faces, text_of
-from tests.rigs.fuzz.wire import Request
+from tests.rigs.fuzz.judge import Request
 
 _BASE = "http://127.0.0.1"
 _USUAL = {

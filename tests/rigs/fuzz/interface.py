@@ -30,8 +30,6 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method on a path: the names of its parameters, and for each status the headers and media types."""
-
     method: str
     face: str
     path: str
@@ -54,7 +52,6 @@ class Interface:
         return min(fitting, key=lambda own: own.path.count("{"), default=None)
 
     def at(self, target: bytes) -> list[Operation]:
-        """What can be done at a target, by any path that fits it."""
         asked = _segments(target)
         return [own for own in self.operations if _fits(own, asked)]
 
@@ -116,7 +113,6 @@ def _headers(document: Json, response: Json) -> Mapping[str, re.Pattern[str]]:
 
 
 def _header(document: Json, schema: Json) -> re.Pattern[str]:
-    """What a response header may say: a pattern, a constant or some words."""
     plain = resolved(document, schema)
     if "pattern" in plain:
         return re.compile(plain["pattern"].removeprefix("^").removesuffix("$"))

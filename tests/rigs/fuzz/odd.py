@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.published import definition
-from tests.rigs.fuzz.wire import Request
+from tests.rigs.fuzz.judge import Request
 
 _DEFINITION = definition(
     "<application-name>odd</application-name><form-name>form</form-name>"

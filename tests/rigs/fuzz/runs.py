@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.rigs.fuzz import described, interface, judge, odd
 from tests.rigs.fuzz.bodies import Bodies, Place, places
 from tests.rigs.fuzz.documents import definitions, documents
-from tests.rigs.fuzz.wire import Exchange, Request, exchange
+from tests.rigs.fuzz.judge import Exchange, Request, exchange
 from tests.rigs.report import Tally
 
 _MOST_VIOLATIONS = 20

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from email.message import Message
 from http.client import HTTPMessage
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lxml import etree
 
-from tests.rigs.fuzz import interface, judge, leaks, verdict
+from persistence.errors import BadRequestError
+from persistence.forms.controls import read_controls
+from persistence.forms.definition_metadata import MetadataReader
+from persistence.forms.migration import migrate
+from tests.published import definition
+from tests.rigs import processes
+from tests.rigs.fuzz import interface, judge, verdict
 from tests.rigs.fuzz.bodies import Bodies, places
+from tests.rigs.fuzz.definitions import definition as thrown_definition
 from tests.rigs.fuzz.documents import broken
-from tests.rigs.fuzz.leaks import Held, Worker
-from tests.rigs.fuzz.wire import CUT_OFF, Exchange, Request
-from tests.service import Answer, Service
+from tests.rigs.fuzz.judge import CUT_OFF, Exchange, Request
+from tests.rigs.fuzz.runs import Job, run
+from tests.rigs.processes import Held, Worker
+from tests.service import Answer, Service, running
 
 DATA = b"/crud/a/f/data/d/data.xml"
 PUBLISH = b"/fr/service/publish"
@@ -116,7 +127,7 @@ def test_growth_is_seen() -> None:
     before = Held((one, two), 0)
 
     def grown(*workers: Worker, leftovers: int = 0) -> int:
-        return len(list(leaks.growth(before, Held(workers, leftovers), most_memory=1000, most_threads=5)))
+        return len(list(processes.growth(before, Held(workers, leftovers), most_memory=1000, most_threads=5)))
 
     assert grown(one, two._replace(descriptors=9, threads=5, memory=41_000)) == 0
     assert grown(one, two._replace(descriptors=11)) == 1
@@ -129,10 +140,10 @@ def test_growth_is_seen() -> None:
 def test_strays_are_seen(svc: Service, form: str) -> None:
     svc.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
     svc.put(f"{form}/data/D/data.xml")
-    assert leaks.strays(svc) == []
+    assert processes.strays(svc) == []
     for path in (svc.data.parent / "escaped", svc.data / "x.bin", svc.data / form / "data" / "D" / ".x"):
         path.write_bytes(b"")
-        assert len(leaks.strays(svc)) == 1
+        assert len(processes.strays(svc)) == 1
         path.unlink()
 
 
@@ -221,7 +232,7 @@ def test_the_log_is_read(tmp_path: Path) -> None:
     service = cast("Service", type("Stub", (), {"data": tmp_path / "data", "log": log}))
     for text, count in (("fine\n", 0), ("Traceback (most recent call last)\n", 1), ('{"event":"unexpected"}\n', 1)):
         log.write_text(text)
-        assert len(leaks.strays(service)) == count
+        assert len(processes.strays(service)) == count
 
 
 def test_broken_real_input_is_judged_as_by_libxml2(corpus: Path) -> None:
@@ -245,3 +256,89 @@ def test_another_host_may_be_refused_where_nothing_is_documented(target: bytes) 
     refused = answer(421, LINE, b"no\n")
     assert complaints("POST", target, refused, headers=((b"Host", b"a b"),)) == []
     assert complaints("POST", target, refused) != []
+
+
+# Definitions in the fuzzer: they reach the code that they are for, and what goes wrong there is seen.
+
+DEFINITION = definition("<permissions><permission operations='read'/></permissions>")
+
+
+def wrong_definition(defect: str) -> list[str]:
+    own = Bodies(Faulty(defect), "Svc-")
+    place = next(place for place in places("a") if place.attachments)
+    return [what for body in (DEFINITION, DEFINITION.replace(b"'read'", b"'fly'")) for what in own.put(place, body)]
+
+
+def test_a_service_that_takes_definitions_apart_rightly_passes() -> None:
+    assert wrong_definition("") == []
+
+
+@pytest.mark.parametrize("defect", ["grants what is not known", "format-version=", "publish", "attachments?"])
+def test_a_service_that_does_not_is_seen(defect: str) -> None:
+    assert wrong_definition(defect)
+
+
+@pytest.mark.parametrize(
+    ("permissions", "is_known"),
+    [
+        ("", True),
+        ("<permissions/>", True),
+        ("<permissions><permission operations='read -list'><user-role/><owner/></permission></permissions>", True),
+        ("<permissions><else><nobody/></else></permissions>", False),
+        ("<permissions><permission operations='read'><owner><nobody/></owner></permission></permissions>", False),
+        ("<permissions><permission operation='read'/></permissions>", False),
+        ("<permissions xmlns:a='urn:a'><permission a:operations='read'/></permissions>", False),
+        ("<permissions xmlns:a='urn:a'><a:permission operations='read'><a:owner/></a:permission></permissions>", True),
+        ("<permissions> <permission operations='read'>owner</permission></permissions>", False),
+        ("<permissions><permission operations='read'><owner/> </permission>\n<!-- c --></permissions>", True),
+        ("<permissions><permission operations='read'><user-role name='a'/></permission></permissions>", False),
+        ("<permissions><permission operations='*'/></permissions>", False),
+        ("<permissions><permission operations='read'><owner/><nobody/></permission></permissions>", False),
+        ("<permissions/><permissions><permission operations='fly'/></permissions>", True),
+        ("<p><permissions><permission operations='fly'/></permissions></p>", True),
+        ("<permissions xmlns='urn:x'><permission operations='fly'/></permissions>", True),
+    ],
+)
+def test_permissions_are_judged_as_the_service_does(permissions: str, *, is_known: bool) -> None:
+    """The two read them by different means: an expression on a tree here, a stream of events there."""
+    document = definition(permissions)
+    tree = verdict.opinion(document).tree
+    assert tree is not None
+    assert verdict.knows_permissions(tree) is is_known
+    with MetadataReader(is_checked=True) as reader, pytest.raises(BadRequestError) if not is_known else nullcontext():
+        reader.read([document])
+
+
+def test_thrown_definitions_reach_what_takes_them_apart() -> None:
+    """Most are well-formed; many have controls, and change when they are migrated."""
+    thrown = [thrown_definition(Random(number), "").encode() for number in range(200)]
+    whole = [document for document in thrown if verdict.opinion(document).tree is not None]
+    assert len(whole) > 150
+    assert sum(bool(read_controls(document)) for document in whole) > 50
+    assert sum(b"<xf:bind" in migrate(document, "2019.1.0", is_unpublished=True) for document in whole) > 100
+    assert sum(verdict.knows_permissions(etree.fromstring(document)) for document in whole) in range(100, len(whole))
+
+
+# The quick part of the fuzzing: always the same requests, so that it fails for a change and not by chance.
+
+
+@pytest.mark.parametrize(
+    ("kind", "dialect", "requests"),
+    [
+        *(("described", "svc", 12), ("odd", "orbeon", 100), ("XML", "svc", 60)),
+        pytest.param("described", "svc", 40, marks=pytest.mark.long),
+    ],
+)
+def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect: str, requests: int) -> None:
+    """No 5xx but the documented one, only documented answers, no traceback, and nothing held or left at the end."""
+    with running(tmp_path, dialect=dialect, workers=1, threads=2) as service:
+        before = processes.held(service)
+        totals = run(Job(kind, service.port, dialect, requests, None))
+        after = processes.held(service)
+        assert totals.violations == []
+        assert totals["requests"] >= requests
+        assert totals["2xx"] > 0 < totals["4xx"]
+        assert (
+            list(processes.growth(before, after, most_memory=64 << 10, most_threads=2 + processes.OTHER_THREADS)) == []
+        )
+        assert processes.strays(service) == []

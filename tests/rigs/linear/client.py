@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from threading import Barrier
 
-from tests.rigs.linear.register import Kind, Operation
+from tests.rigs.linear.checker import Kind, Operation
 from tests.service import PUBLIC, Answer, Service
 
 PATIENCE = 60.0
@@ -44,8 +44,6 @@ class Plan:
 
 @dataclass(slots=True)
 class Record:
-    """What a process did: its operations in each round, and what must not be, whatever the order."""
-
     rounds: list[list[Operation]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)

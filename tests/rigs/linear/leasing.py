@@ -57,7 +57,7 @@ def is_linear(history: Sequence[Leased]) -> bool:
     return Search(history, Leased.after, effects_vary=True).run("", MOST_TRIED).verdict is Verdict.LINEAR
 
 
-def read(lines: Sequence[str]) -> dict[str, list[Leased]]:
+def read_leases(lines: Sequence[str]) -> dict[str, list[Leased]]:
     begun: dict[str, Leased] = {}
     for line in lines:
         id_, *values = json.loads(line)

@@ -13,12 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rigs.linear.checker import MOST_TRIED, Verdict, check
+from tests.rigs.linear.checker import MOST_TRIED, NOTHING_STORED, Kind, Operation, State, Verdict, check, resolved
 from tests.rigs.linear.client import Plan, Record, meet_at, perform
-from tests.rigs.linear.register import NOTHING_STORED, Kind, Operation, State, resolved
 from tests.rigs.report import Tally, prefixed
-from tests.rigs.server import Variant
-from tests.rigs.working import working
+from tests.rigs.server import Variant, working
 from tests.service import running
 
 NOT_LINEAR = "not linearizable"
@@ -83,7 +81,6 @@ def count(tally: Tally, records: Iterable[Record], histories: Iterable[Sequence[
 def judge(
     tally: Tally, name: str, history: Iterable[Operation], state: State = NOTHING_STORED, most: int = MOST_TRIED
 ) -> None:
-    """Note whether a history is linearizable that begins in a state."""
     finding = check(history, state, most)
     tally["segments"] += 1
     tally["most steps tried"] = max(tally["most steps tried"], finding.tried)

@@ -1,4 +1,4 @@
-"""Checking, repairing, backing up and copying a tree that is being written all the time."""
+"""Checking, repairing, backing up, copying and emptying a tree that is being written all the time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.commands import persistence
+from tests.in_process import InProcess
 from tests.maintenance.workshop import Workshop
 from tests.rigs.clients import Writer
-from tests.rigs.in_process import InProcess
 from tests.rigs.judging import judge, mismatch
 from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.working import working
-from tests.service import running
+from tests.rigs.server import working
+from tests.service import attachments_apart, configured, running
 from tests.waiting import eventually
 
 WRITERS = 3
@@ -40,10 +40,10 @@ def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
 
 
 @contextmanager
-def under_load(directory: Path) -> Iterator[Ledger]:
+def under_load(directory: Path, settings: str = "") -> Iterator[Ledger]:
     """A service with writers for the block, and until enough was written. At the end nothing must have gone wrong."""
     ledger = Ledger()
-    with running(directory, workers=2, threads=4) as service:
+    with running(directory, workers=2, threads=4, settings=settings) as service:
         writers = [Writer(service, ledger, number, large=1) for number in range(WRITERS)]
         for writer in writers:
             writer.begin()
@@ -109,6 +109,53 @@ def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
         assert findings(restored, "--deep") == (0, [])
         with InProcess(restored) as service:
             assert judge(service, restored, ledger.at(cuts[number])).violations == []
+
+
+def ended_well(command: str, *arguments: str, home: Path) -> None:
+    """A command has nothing to say about the tree below a directory, whose attachments are in another one."""
+    env = {"PERSISTENCE_CONFIG": str(home / "settings.toml")}
+    done = persistence(command, *arguments, data=home / "data", env=env)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_every_record_in_a_backup_has_its_body(tmp_path: Path) -> None:
+    """Attachments are kept elsewhere, and are replaced and deleted while the backup is made."""
+    home, backups = tmp_path / "busy", tmp_path / "backups"
+    home.mkdir()
+    with under_load(home, attachments_apart("*.*", "big", home / "big")) as ledger:
+        for _ in range(_BACKUPS):
+            before = ledger.writes
+            ended_well("backup", str(backups), "--verify", home=home)
+            eventually(lambda before=before: ledger.writes > before + _ENOUGH // 2, _LONGEST)  # type: ignore[misc]
+        ended_well("check", "--repair", home=home)  # a writer at work leaves no stray
+    assert any((home / "big").rglob("scan*"))
+    made = sorted(backups.glob("2*"))
+    assert len(made) == _BACKUPS
+    for number, backup in enumerate(made):
+        restored = tmp_path / f"restored-{number}"
+        restored.mkdir()
+        configured(restored, attachments_apart("*.*", "big", restored / "big"), None)
+        ended_well("restore", str(backup), home=restored)
+        ended_well("check", "--deep", home=restored)
+
+
+def test_deleting_all_data_among_writers(tmp_path: Path) -> None:
+    """The issue: safe against concurrent writers: every document ends deleted, or saved after its deletion."""
+    paths, failures = [f"app/form/data/D{number}/data.xml" for number in range(40)], list[int]()
+    with running(tmp_path, workers=2, threads=4) as service:
+
+        def save() -> None:
+            statuses = [service.put(path, b"<again/>", Form_Definition_Version=1).status for path in paths]
+            failures.extend(status for status in statuses if status not in (201, 204))
+
+        save()
+        with working([save]):
+            assert [service.delete("app/form/data/").status for _ in range(4)] == [200] * 4
+        assert failures == []
+        assert service.delete("app/form/data/").status == 200
+        assert {service.get(path).status for path in paths} == {404}
+        assert {service.put(path, Form_Definition_Version=1).status for path in paths} == {201}
+        assert service.leftovers() == []
 
 
 @pytest.mark.parametrize(

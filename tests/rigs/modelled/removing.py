@@ -11,7 +11,6 @@ import random
 import re
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,10 +20,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import DATA_XML
+from tests.rigs.clients import BINARY, GONE, XML, url
 from tests.rigs.report import Tally
-from tests.rigs.server import Line, Server, Variant, kill_early
-from tests.rigs.working import working
-from tests.rigs.world import BINARY, XML, url
+from tests.rigs.server import Actor, Server, Variant, kill_early, working
 from tests.service import PUBLIC, Answer
 
 KEPT, BRIEF = "removed/kept", "removed/brief"
@@ -34,7 +32,6 @@ RETENTION = "".join(f'"svc.persistence.retention.history.removed.brief{each}" = 
 _DOCUMENTS = 2
 _ATTACHMENTS = ("a.bin", "b.bin")
 _KILLED = 0.3
-_GONE = (404, 410)
 _CONTENT = re.compile(rb"r\d{4}n\d{6}")
 
 
@@ -82,7 +79,7 @@ class _Document:
             del self.files[name]
 
 
-class Remover:
+class Remover(Actor):
     """One client. ``roots`` are the directories with the contents, ``options`` those of its commands.
 
     The settings of these have a retention that those of the service lack, so that a save keeps what a purge removes.
@@ -91,22 +88,17 @@ class Remover:
     def __init__(
         self, server: Server, options: tuple[str, ...], roots: tuple[Path, ...], number: int, seed: int
     ) -> None:
-        self.line = Line(lambda: server.service)
-        self.violations: list[str] = []
-        self.done: Counter[str] = Counter()
+        super().__init__(lambda: server.service, number, seed)
         self._server = server
         self._options = options
         self._roots = roots
-        self._rng = random.Random(seed * 1000 + number)
-        self._number = number
-        self._count = 0
         self._documents = {
             (f"{form}{number}", f"d{number}-{document}"): _Document()
             for form in (KEPT, BRIEF)
             for document in range(_DOCUMENTS)
         }
         self._contents = set[bytes]()
-        self._actions: dict[Callable[[], None], int] = {
+        self._actions = {
             self.save: 30,
             self.delete: 8,
             self.delete_attachment: 6,
@@ -117,11 +109,6 @@ class Remover:
             self.erase: 2,
             self.save_again: 4,
         }
-
-    def act(self) -> None:
-        (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
-        action()
-        self.done[action.__name__] += 1
 
     def save(self) -> None:
         """PUT of attachments and then, nearly always, of the data that names them."""
@@ -203,7 +190,6 @@ class Remover:
         self._forget(key)
 
     def look_back(self) -> None:
-        """Compare every file of each document with the model, and the disk with what must be gone from it."""
         for key, document in self._documents.items():
             self._compare(key, document)
         if any(document.is_vague for document in self._documents.values()):
@@ -228,7 +214,7 @@ class Remover:
 
     def _show(self, answer: Answer, content: bytes | None, what: str) -> None:
         if content is None:
-            self._expect(answer, f"GET of {what}, which is gone,", *_GONE)
+            self._expect(answer, f"GET of {what}, which is gone,", *GONE)
         elif self._expect(answer, f"GET of {what}", 200) and answer.body != content:
             self.violations.append(f"{what} is {answer.body[:80]!r} instead of {content[:80]!r}")
 
@@ -242,12 +228,6 @@ class Remover:
         content = f"r{self._number:04d}n{self._count:06d}".encode()
         self._contents.add(content)
         return content
-
-    def _expect(self, answer: Answer, what: str, *statuses: int) -> bool:
-        if answer.status in statuses:
-            return True
-        self.violations.append(f"{what} is answered {answer.status}: {answer.body[:200]!r}")
-        return False
 
     def _get(self, key: tuple[str, str], name: str, query: str = "") -> Answer:
         return self.line.read("GET", url(f"{key[0]}/data/{key[1]}/{name}{query}"))
@@ -297,7 +277,7 @@ class Remover:
 
     def _delete(self, key: tuple[str, str], document: _Document, name: str) -> None:
         answer = self._asked(document, "DELETE", url(f"{key[0]}/data/{key[1]}/{name}"))
-        is_repeated = answer.status in _GONE and document.is_vague  # the first one was carried out
+        is_repeated = answer.status in GONE and document.is_vague  # the first one was carried out
         if is_repeated or self._expect(answer, f"DELETE {key} {name}", 204):
             instant = None if is_repeated else answer["Svc-Last-Modified"]
             # A service without a protection may have lost its history.

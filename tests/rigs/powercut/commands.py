@@ -109,13 +109,11 @@ def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
 
 
 def _deep_faults(data: Path, _arguments: Sequence[str]) -> list[str]:
-    """What ``check --deep --repair`` cannot put right."""
     code, damage = check(data, "--deep", "--repair")
     return damage if code in (NOTHING_FOUND, ALL_REPAIRED) else [f"check --deep --repair ends with {code}: {damage}"]
 
 
 def _again_faults(data: Path, arguments: Sequence[str]) -> list[str]:
-    """How a second run of a command fails, and what ``check --deep`` finds after it."""
     result = CliRunner().invoke(commands, [*arguments, "--data", str(data)])
     if result.exit_code != 0:
         return [f"the second run ends with {result.exit_code}: {result.output} {result.exception!r}"]

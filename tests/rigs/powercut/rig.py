@@ -19,8 +19,7 @@ from tests.rigs.judging import Verdict
 from tests.rigs.ledger import Cut, Ledger
 from tests.rigs.powercut.commands import COMMANDS, judge_command
 from tests.rigs.report import Tally, prefixed
-from tests.rigs.server import Variant, weak
-from tests.rigs.working import working
+from tests.rigs.server import Variant, weak, working
 from tests.service import Service, running
 
 CAUGHT = "snapshots with violations"
@@ -58,13 +57,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of the disk, the data directory in it, and the moment."""
-
     number: int
     image: Path
     data: Path
     cut: Cut
-    shown: tuple[judging.Change, ...]
+    shown: tuple[judging.FeedChange, ...]
     """Changes that a follower has seen before."""
 
 
@@ -169,7 +166,6 @@ class Rig:
         return self._picture(service, ledger)
 
     def _under_load(self, service: Service, ledger: Ledger, pictures: int) -> list[Picture]:
-        """Pictures at random moments while clients write as fast as they can."""
         rng, taken = random.Random(pictures), list[Picture]()
         clients = [self._writer(service, ledger, number) for number in range(1, _CLIENTS + 1)]
         with working([client.act for client in clients]) as over:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.rigs.linear.checker import Verdict, check
-from tests.rigs.linear.register import Kind, Operation, State, resolved, step
+from tests.initialised import initialised
+from tests.rigs.linear.checker import Kind, Operation, State, Verdict, check, resolved, step
+from tests.rigs.linear.leasing import PROCESSES, Leased, is_linear, read_leases
+from tests.rigs.linear.load import NOT_LINEAR, Load, run
+from tests.rigs.server import weak
+from tests.rigs.weakened import OF_CONCURRENCY
 
 
 def put(start: int, end: int, token: str, status: int = 204, **more: object) -> Operation:
@@ -33,7 +40,6 @@ def none(start: int, end: int) -> Operation:
 
 
 def delete(start: int, end: int, status: int = 204, **more: object) -> Operation:
-    """A DELETE; its tombstone has the instant ``more`` says."""
     return Operation(Kind.DELETE, start, end, status, **more)  # type: ignore[arg-type]
 
 
@@ -271,3 +277,79 @@ def test_a_stale_read_is_found_among_them(history: list[Operation], data: st.Dat
         Kind.READ, start, start + data.draw(st.integers(1, 5 * _PLACE)), 200, old.token, old.tag, old.instant
     )
     assert check([*history, stale], State()).verdict is Verdict.VIOLATED
+
+
+# A short run of the load on the real service, and on services that lack a protection.
+
+_KILLS = (0.3, 0.9)
+_NO_KILLS = (60.0, 60.0)
+
+
+@pytest.mark.parametrize("operations", [400, pytest.param(800, marks=pytest.mark.long)])
+def test_documents_behave_as_registers_while_workers_are_killed(operations: int, tmp_path: Path) -> None:
+    """The issue: concurrent GET, PUT and DELETE with If-Match; one document in segments, and several whole."""
+    rounds = (*("one",) * 4, "two", "three", "four", "five")
+    report = run(Load("short", rounds, operations=operations, kills=_KILLS), tmp_path)
+    assert report.violations == []
+    assert report["operations"] > operations * 7 // 8
+    assert report["kills"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("weakness", OF_CONCURRENCY)
+def test_a_service_without_a_protection_is_found_out(weakness: str, tmp_path: Path) -> None:
+    """Proof of the rig: the judge says so, not only a failed request."""
+    load = Load(weakness, ("one", "two", "three"), operations=300, kills=_NO_KILLS)
+    assert run(load, tmp_path, weak(weakness))[NOT_LINEAR]
+
+
+# Leases under eight processes that are killed: each document has at most one holder at every moment.
+
+_ROOT = Path(__file__).parents[3]
+
+
+def histories(directory: Path, seconds: float, *weak: str) -> dict[str, list[Leased]]:
+    command = [sys.executable, "-m", "tests.rigs.linear.leasing", initialised(directory / "data"), str(seconds), *weak]
+    done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True, timeout=60 + seconds)
+    return read_leases(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.long)])
+def test_leases_are_linearizable_while_processes_are_killed(tmp_path: Path, seconds: float) -> None:
+    found = histories(tmp_path, seconds)
+    requests = [each for history in found.values() for each in history]
+    assert len(requests) > 100
+    assert sum(each.end is None for each in requests) > PROCESSES // 2
+    assert any(each.holder for each in requests)
+    assert {document for document, history in found.items() if not is_linear(history)} == set()
+    assert len(list((tmp_path / "data/.leases").rglob("[0-9a-f]" * 64))) <= len(found)
+
+
+@pytest.mark.long
+def test_leases_without_a_lock_are_found_out(tmp_path: Path) -> None:
+    """Proof of the rig; a process may also fail, because another one has renamed its file."""
+    try:
+        found = histories(tmp_path, 5.0, "weak")
+    except ValueError:  # a fault, which is no line of a history
+        return
+    assert not all(map(is_linear, found.values()))
+
+
+def of(user: str, locks: bool, start: int, end: int | None, holder: str | None = None) -> Leased:  # noqa: FBT001
+    return Leased("1", user, locks, start, end, holder)
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([of("a", True, 1, 2), of("b", True, 3, 4)], False),
+        ([of("a", True, 1, 2), of("b", True, 3, 4, "a")], True),
+        ([of("a", True, 1, 4), of("b", True, 2, 3, "a")], True),
+        ([of("a", True, 1, 2), of("a", False, 3, None), of("b", True, 4, 5), of("a", True, 6, 7, "b")], True),
+        ([of("a", True, 1, 2), of("a", False, 3, 4), of("b", True, 5, 6, "a")], False),
+        ([of("a", True, 1, None), of("b", True, 2, 3), of("c", True, 4, 5, "a")], False),
+        ([of("a", True, 1, None), of("b", True, 2, 3), of("b", False, 4, 5), of("c", True, 6, 7, "a")], True),
+    ],
+)
+def test_the_judge(history: list[Leased], expected: bool) -> None:  # noqa: FBT001
+    assert is_linear(history) is expected
