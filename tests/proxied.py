@@ -42,6 +42,7 @@ NOT_OF_A_PAIR = {
     "test_export.py::test_what_is_damaged": "the damage is behind the other service",
     "test_export.py::test_a_workbook_names_what_is_left_out": "the damage is behind the other service",
     "test_export.py::test_a_workbook_has_the_data_of_one_form": _LACKS,
+    "test_export.py::test_parquet_files_have_the_data_of_one_form": _LACKS,
     "test_export.py::test_entries_of_more_than": _PROCESS,
     "test_export.py::test_a_disk_that_stops": _PROCESS,
     "test_export.py::test_a_client_that_goes_away": _PROCESS,
