@@ -23,6 +23,7 @@ from tests.in_process import serving
 from tests.maintenance import kills
 from tests.maintenance.test_backup import backup
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Workshop, copy_tree, furnished
+from tests.service import alone
 from tests.waiting import eventually
 
 SECRET = b"Wolpertinger-4711"
@@ -129,7 +130,7 @@ def test_no_value_stays_in_an_index_or_a_table_for_reports(tmp_path: Path) -> No
         b"<search><query>%s</query><drafts>include</drafts><page-size>10</page-size>"
         b"<page-number>1</page-number></search>"
     )
-    with serving(tmp_path, alone=True) as service:
+    with alone(tmp_path) as service:  # a process that closes a file of SQLite would lose its locks of it
         assert service.put("acme/order/form/form.xhtml", orders.definition(), **own).status == 201
         for number in range(40):
             text = SECRET if number == 7 else b"other"

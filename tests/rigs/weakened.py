@@ -107,7 +107,7 @@ def _note_nothing() -> None:
     """The index is told of a change after it, and none is noted before."""
 
     def changed(self: Updater, form: Form, document: str) -> None:
-        self._files.refresh(form, [document])
+        self._index.refresh(form, [document])
 
     Updater.changing = _nothing  # type: ignore[method-assign,assignment]
     Updater.changed = changed  # type: ignore[method-assign]
