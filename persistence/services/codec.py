@@ -188,8 +188,10 @@ def receiving(
     watch = WordWatch(MARKER_WORD) if is_main and reader is None else None
     with store.upload(address) as upload, check or nullcontext():
         for chunk in chunks:
-            with errors.disk_errors("receiving", address):
+            try:
                 upload.write(chunk)
+            except OSError as error:
+                raise errors.as_disk_error(error, "receiving", address) from error
             if watch is not None:
                 watch.feed(chunk)
             if check is not None:
@@ -198,8 +200,10 @@ def receiving(
             check.finish()
             check.keep(upload.id)
         metadata = None if reader is None else reader.metadata
-        with errors.disk_errors("receiving", address):
+        try:
             upload.flush()
+        except OSError as error:
+            raise errors.as_disk_error(error, "receiving", address) from error
         is_plain = watch is not None and not watch.may_be_there
         has_marks = reader is not None and reader.has_marks
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)

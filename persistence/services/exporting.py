@@ -55,7 +55,6 @@ from persistence.model.queries import (
     SentQuery,
     Sort,
     VersionFilter,
-    range_of,
 )
 from persistence.model.sidecar import HashedPieces, Sidecar
 from persistence.model.texts import Instant, next_after, to_datetime
@@ -63,6 +62,7 @@ from persistence.model.typed_values import OrderedType
 from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec
 from persistence.services.rules import Get, Read
+from persistence.services.searching import require_ranges
 from persistence.services.transforms import TransformedContent, transformed
 from persistence.storage.storage import Revisions
 from persistence.storage.stored_revision import StoredRevision
@@ -198,11 +198,7 @@ def _require_indexed(route: Route, query: Query) -> None:
     for each in query.controls:
         if each.path not in types:
             raise BadRequestError(f"{each.path!r} is not an indexed control of {route.form}")
-        of = types[each.path]
-        if each.match.is_range and of is None:
-            raise BadRequestError(f"{each.path!r} of {route.form} cannot have the match {each.match.value}: no type")
-        if each.match.is_range and of is not None:
-            range_of((each,), of)
+    require_ranges(types, [each for each in query.controls if each.match.is_range])
 
 
 def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
@@ -218,9 +214,11 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
         route = router.of(form)
         versions = query.versions(form, cache(lambda route=route: route.catalog.latest_version(route.form) or 1))
         if versions is not None:
+            chosen = SelectedForm(route, query, versions)
             if query.search is not None:
                 _require_indexed(route, query.search)
-            selected.append(SelectedForm(route, query, versions))
+                next(chosen.documents(), None)  # an index that is being built is an error before the answer begins
+            selected.append(chosen)
     return selected if query.document is None else [each.of_document() for each in selected]
 
 

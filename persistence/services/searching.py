@@ -267,18 +267,21 @@ class SearchedVersions:
         return {key.path: key.type for key in found.keys} if found.is_published else None
 
     def require_ranges(self, controls: Iterable[ControlFilter]) -> None:
-        """Refuse a range of an indexed control without a type, and a bound that is not a value of its type."""
-        types = self.index_types or {}
-        for each in controls:
-            of = types.get(each.path)
-            if each.match.is_range and of is not None:
-                range_of((each,), of)
-            elif each.match.is_range and each.path in types:
-                known = ", ".join(of.value for of in OrderedType)
-                raise BadRequestError(
-                    f"{each.path!r} cannot have the match {each.match.value}: its bind does not have one of the types"
-                    f" {known}"
-                )
+        ranges = [each for each in controls if each.match.is_range]
+        if ranges:
+            require_ranges(self.index_types or {}, ranges)
+
+
+def require_ranges(types: Mapping[str, OrderedType | None], ranges: Iterable[ControlFilter]) -> None:
+    """Refuse a range of an indexed control without a type, and a bound that is not a value of its type."""
+    for each in ranges:
+        of = types.get(each.path)
+        if of is not None:
+            range_of((each,), of)
+        elif each.path in types:
+            known = ", ".join(of.value for of in OrderedType)
+            cause = f"{each.path!r} cannot have the match {each.match.value}"
+            raise BadRequestError(f"{cause}: its bind does not have one of the types {known}")
 
 
 def searched_versions(

@@ -18,12 +18,15 @@ from lxml import etree
 
 from persistence.crypto import MAGIC, EncryptionKeys
 from persistence.dialect import DIALECTS
+from persistence.errors import BusyError
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
 from persistence.http.responses import XLSX
+from persistence.index.sync.updater import TreeIndex
 from persistence.keys import Keys
 from persistence.model.addresses import ERRORS_ENTRY, METADATA_SUFFIX, parse_entry
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
+from persistence.postgresql.database_index import DatabaseIndex
 from persistence.services import exporting
 from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of
@@ -232,6 +235,20 @@ def test_what_a_search_finds_is_exported(service: Service, by: str) -> None:
     once = sorted({row["Document"] for row in rows})
     assert once == ["a", "c"]
     assert len(rows) == (2 if services.is_proxied else 4)  # another service shows drafts to named users only
+
+
+def test_an_export_of_a_search_waits_for_no_index(choice: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer has not begun when the index turns out to be missing."""
+
+    def search(*_: object) -> None:
+        raise BusyError("the index is being made", 7)
+
+    if services.is_proxied:
+        pytest.skip("the index is that of the other service")
+    for index in (TreeIndex, DatabaseIndex):
+        monkeypatch.setattr(index, "search", search)
+    answer = asked(choice, match="hr/leave", search="<search><query>x</query></search>")
+    assert (answer.status, answer["Retry-After"]) == (503, "7")
 
 
 @pytest.mark.parametrize(
