@@ -266,6 +266,7 @@ def test_new_data_without_a_version(service: Service, form: str) -> None:
     require("data/C", "1")
     service.save(form, "D", Form_Definition_Version=2)
     require("draft/D", "2")
+    assert service.put(f"{form}/data/D/a.bin", b"x").status == (400 if is_needed else 201)
     service.save(form, "D", collection="draft", Form_Definition_Version=2)
     assert service.put(f"{form}/draft/D/data.xml").status == 204
 
