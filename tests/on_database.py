@@ -40,7 +40,6 @@ FILES_ONLY = {
     "test_encryption_places.py": "it has a service of each engine itself",
     "test_encryption_notes.py": "it is about sidecars as files",
     "test_export.py::test_what_is_damaged_is_left_out": _DAMAGE,
-    "test_export.py::test_a_workbook_names_what_is_left_out": _DAMAGE,
     "test_export.py::test_with_history_and_drafts_nothing_is_missing": _STORED,
     "test_export.py::test_stored_bytes_are_exported_as_they_are": _STORED,
     "test_export.py::test_what_does_not_decrypt_is_left_out_whole": _DAMAGE,
