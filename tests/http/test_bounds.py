@@ -184,11 +184,11 @@ def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def costs(encrypting: Service, highest: int = 0, kept: int = 0) -> Iterator[None]:
     """What is done in the block takes less than ``SECONDS``, and, where that is said, not more bytes than these."""
     process = Process(encrypting.workers()[0])
-    process.rest()
+    process.rest(0.2)
     process.forget_highest()
     seconds, resident = process.seconds, process.resident
     yield
-    process.rest()
+    process.rest(0.2)
     assert process.seconds - seconds < SECONDS
     assert not highest or process.highest - resident < highest
     assert not kept or process.resident - resident < kept
