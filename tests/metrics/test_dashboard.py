@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.metrics.known import known
+from persistence.metrics.service import GAUGES, Instruments
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "config" / "prometheus-alerts.yml"
@@ -20,6 +21,16 @@ DASHBOARD = ROOT / "config" / "grafana-dashboard.json"
 PROMTOOL = shutil.which("promtool")
 _SERIES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": ("",)}
 _ADDED = {"instance", "job", "le"}
+
+
+def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
+    """Yield the name of every metric, with its kind and its labels."""
+    for each in vars(Instruments()).values():
+        (described,) = each.describe()
+        suffix = "_total" if described.type == "counter" else ""
+        yield f"{described.name}{suffix}", (described.type, tuple(each._labelnames))  # noqa: SLF001
+    for name, (_, labels) in GAUGES.items():
+        yield name, ("gauge", labels)
 
 
 def rules() -> list[dict[str, Any]]:
