@@ -18,7 +18,7 @@ _ELSEWHERE = "a database keeps the attachments of its data itself, or has them i
 
 FILES_ONLY = {
     "test_audit.py::test_a_service_does_not_start_with_an_audit_that_it_cannot_write": "it needs a directory",
-    "test_conditions.py::test_a_file_replaced_by_hand": _BY_HAND,
+    "test_documents.py::test_a_file_replaced_by_hand": _BY_HAND,
     "test_documents.py::test_every_file_of_real_input": _STORED,
     "test_datasources.py": "several trees: tests/postgresql/test_http.py has a database beside a tree",
     "test_definitions.py::test_replaced_and_deleted_definitions_stay_in_the_history": _STORED,
