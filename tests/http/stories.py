@@ -8,8 +8,9 @@ Paths are below the form, or from ``/`` on; ``data/D`` and ``form`` stand for th
 ``name=value``, the service's own without their prefix (``Modified`` is the standard ``Last-Modified``), and a body
 that begins with ``<``. Behind the arrow there is one status for all paths or one for each (``deleted`` is the
 dialect's), then headers (``name=`` is a missing one), the body or how many ``lines`` it has, and what is in the line of
-an error. ``name>word`` takes a header down, for which ``{word}`` stands from then on, and ``name!value`` is another one
-than the value. Without a status the request must succeed. ``PERMISSIONS`` publishes the form with some, or ``none``.
+an error. ``name>word`` takes a header down, for which ``{word}`` stands from then on, ``{bare_word}`` without quotes,
+and ``name!value`` is another one than the value. Without a status the request must succeed. ``PERMISSIONS`` publishes
+the form with some, or ``none``.
 
     RESTORE D?as-of={first} by=eve -> 204
     HISTORY D -> 200 times=`{third} {second} {first}`
@@ -169,6 +170,7 @@ def _compare(service: Service, answer: Answer, word: str, known: dict[str, str],
         name, mark, value = named[1], named[2], named[3].replace("`", "")
         if mark == ">":
             known[value] = str(answer[_header(service, name)])
+            known[f"bare_{value}"] = known[value].strip('"')
         elif mark == "!":
             assert answer[_header(service, name)] not in (None, value), (name, said)
         elif name in _OTHERS:
