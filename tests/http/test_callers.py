@@ -201,7 +201,7 @@ def test_a_stranger_is_told_neither_paths_nor_numbers(tmp_path: Path) -> None:
 def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Path) -> None:
     """It is read to its end: a proxy that is still sending would take a hang-up for a 502."""
     secret = keys_of(tmp_path).add("runtime")
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
         for body in (bytes(8 << 20), iter([bytes(1 << 20)] * 8)):
             connection.request("PUT", PATH, body, {"Form-Definition-Version": "1"})
