@@ -82,7 +82,6 @@ class Following:
         return self.provider.received
 
     def documents(self) -> list[str]:
-        """The documents of the events that were delivered."""
         return [msgspec.json.decode(each.body)["data"]["document"] for each in self.received]
 
     def await_delivered(self, number: int) -> None:
@@ -341,7 +340,6 @@ def require_paused(following: Following, *, waiting: int, delivered: int) -> Non
 
 
 def shown(following: Following) -> dict[str, float]:
-    """What the metrics say of the target."""
     figures = r'persistence_events_(waiting|paused)\{place="[^"]+",target="crm"\} ([0-9.]+)'
     text = following.service.raw("GET", "/metrics").body.decode()
     return {name: float(value) for name, value in re.findall(figures, text)}

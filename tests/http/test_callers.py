@@ -288,7 +288,6 @@ def test_a_service_that_nobody_could_call_does_not_start() -> None:
 
 
 def who(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None) -> str | None:
-    """Who calls, or why not."""
     try:
         found = caller(own, keys, peer, header)
     except UnauthorizedError:

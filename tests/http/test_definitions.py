@@ -234,7 +234,6 @@ def test_an_unpublished_definition(service: Service, form: str) -> None:
     }
 )
 def test_formats(service: Service, form: str, story: str) -> None:
-    """Forms 1.1."""
     words = {"designed": DESIGNED.decode(), "second": DESIGNED.decode().replace("é", "two")}
     play(service, form, story, ask=ASK, odd="<?xml version='1.1'?><a  b='c'></a>", **words)
 

@@ -180,43 +180,29 @@ def test_leases_in_force_are_counted_for_each_place(tmp_path: Path) -> None:
 # What a request is counted as, and how its figures come together in plots.
 
 
+KINDS = {
+    "form": ("crud/hr/leave/form/form.xhtml", "form/hr/leave"),
+    "attachment": ("crud/hr/leave/form/logo.png", "crud/hr/leave/data/1/scan.bin"),
+    "data": ("crud/hr/leave/data/1/data.xml", "crud/hr/leave/data/"),
+    "draft": ("crud/hr/leave/draft/1/data.xml", "crud/hr/leave/draft/1"),
+    "search": ("search/hr/leave", "distinct-values/hr/leave"),
+    "history": ("history/hr/leave/1",),
+    "export": ("export",),
+    "import": ("import",),
+    "other": ("crud/hr/leave/other/1", "crud", "reindex", "nothing/there"),
+}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "kind"),
     [
-        *(
-            ("GET", f"{prefix}/{path}", kind)
-            for prefix in ("", PUBLIC)
-            for path, kind in (
-                ("crud/hr/leave/form/form.xhtml", "form"),
-                ("crud/hr/leave/form/logo.png", "attachment"),
-                ("crud/hr/leave/data/1/data.xml", "data"),
-                ("crud/hr/leave/data/1/scan.bin", "attachment"),
-                ("crud/hr/leave/data/", "data"),
-                ("crud/hr/leave/draft/1/data.xml", "draft"),
-                ("crud/hr/leave/draft/1", "draft"),
-                ("crud/hr/leave/other/1", "other"),
-                ("crud", "other"),
-                ("form/hr/leave", "form"),
-                ("search/hr/leave", "search"),
-                ("distinct-values/hr/leave", "search"),
-                ("history/hr/leave/1", "history"),
-                ("export", "export"),
-                ("import", "import"),
-                ("reindex", "other"),
-                ("nothing/there", "other"),
-            )
-        ),
-        ("LOCK", "/crud/hr/leave/data/1/data.xml", "lease"),
-        ("UNLOCK", "/anything", "lease"),
-        ("POST", "/fr/service/publish", "form"),
-        ("POST", "/fr/service/svc/builder/publish/1", "form"),
+        *(("GET", f"{api}/{path}", kind) for api in ("", PUBLIC) for kind, paths in KINDS.items() for path in paths),
+        *(("LOCK", "/crud/hr/leave/data/1/data.xml", "lease"), ("UNLOCK", "/anything", "lease")),
+        *(("POST", f"/fr/service/{path}", "form") for path in ("publish", "svc/builder/publish/1")),
         ("GET", "/fr/service/publish/leave/attachments", "attachment"),
-        ("GET", "/fr/service/hr", "other"),
         ("GET", "/admin/forms/hr", "pages"),
-        ("GET", "/metrics", "health"),
-        ("GET", "/readyz", "health"),
-        ("GET", "/", "health"),
-        ("GET", "", "other"),
+        *(("GET", path, "health") for path in ("/metrics", "/readyz", "/")),
+        *(("GET", path, "other") for path in ("/fr/service/hr", "")),
     ],
 )
 def test_every_path_has_a_kind(method: str, path: str, kind: str) -> None:
@@ -384,7 +370,6 @@ _ADDED = {"instance", "job", "le"}
 
 
 def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
-    """Yield the name of every metric, with its kind and its labels."""
     for each in vars(Instruments()).values():
         (described,) = each.describe()
         suffix = "_total" if described.type == "counter" else ""
@@ -407,7 +392,6 @@ def expressions() -> list[str]:
 
 
 def series() -> dict[str, set[str]]:
-    """Return the labels of each series."""
     return {name + suffix: {*labels, *_ADDED} for name, (kind, labels) in known() for suffix in _SERIES[kind]}
 
 
