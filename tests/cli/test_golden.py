@@ -37,7 +37,7 @@ from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders, trips
 from tests.cli.command_runner import PREFIX, ended
-from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, damage_backup, make_old, plant
+from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, make_old, plant
 from tests.forms.test_diffs import TRIP
 from tests.forms.vectors import published
 from tests.in_process import serving
@@ -210,12 +210,17 @@ class Session:
                     known, (event,) = outbox.begin_target(target), outbox.after(0, 1)
                     state = known._replace(position=event.number, cause="the target answers 500")
                     outbox.change_target(target, known, state, event)
-            case ["damage", "backup"]:
-                damage_backup(self._here)
             case ["format", "1"]:
                 make_old(self._here)
             case ["remove", path]:
-                self._found(path).unlink()
+                found = self._found(path)
+                shutil.rmtree(found) if found.is_dir() else found.unlink()
+            case ["rot", path]:  # a byte, with the same size and time
+                found = self._found(path)
+                status, data = found.stat(), bytearray(found.read_bytes())
+                data[1] ^= 1
+                found.write_bytes(data)
+                os.utime(found, ns=(status.st_atime_ns, status.st_mtime_ns))
             case ["rename", path, other]:
                 self._found(path).rename(self._here / other)
             case ["directory", path]:

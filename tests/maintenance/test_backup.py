@@ -1,4 +1,8 @@
-"""``persistence backup`` and ``persistence restore``: whole documents, incremental, verified."""
+"""``persistence backup`` and ``persistence restore``: whole documents, incremental, verified.
+
+What is linked, and what is said, is in ``backup.txt``, ``linked-backups.txt`` and ``one-tree.txt`` of the golden
+transcripts.
+"""
 
 from __future__ import annotations
 
@@ -295,29 +299,6 @@ def test_another_content_of_the_same_size_and_second_is_copied(
     assert tree(tmp_path / "restored") == tree(workshop.root)
 
 
-def test_what_was_saved_damaged_is_not_linked_when_it_is_whole_again(workshop: Workshop, tmp_path: Path) -> None:
-    """Its sidecar said then what it says now, and the file has its time."""
-    whole = workshop.file(DATA).read_bytes()
-    time = workshop.file(DATA).stat().st_mtime_ns
-    workshop.file(DATA).write_bytes(whole.replace(b"new", b"nex"))
-    os.utime(workshop.file(DATA), ns=(time, time))
-    assert command("backup", str(tmp_path / "backups"), "--data", str(workshop.root)).exit_code == 4
-    workshop.file(DATA).write_bytes(whole)
-    os.utime(workshop.file(DATA), ns=(time, time))
-    second = backup(workshop, tmp_path / "backups")
-    assert (second / DATA).read_bytes() == NEW
-    assert is_as_listed(second)
-
-
-def test_nothing_is_linked_to_a_backup_of_the_older_format(workshop: Workshop, tmp_path: Path) -> None:
-    first = backup(workshop, tmp_path / "backups")
-    shutil.rmtree(first / ".backup")
-    second = backup(workshop, tmp_path / "backups")
-    assert not (first / ATTACHMENT).samefile(second / ATTACHMENT)
-    third = backup(workshop, tmp_path / "backups")
-    assert (second / ATTACHMENT).samefile(third / ATTACHMENT)
-
-
 def test_a_backup_of_the_older_format_is_restored(workshop: Workshop, tmp_path: Path) -> None:
     saved = backup(workshop, tmp_path / "backups")
     shutil.rmtree(saved / ".backup")
@@ -326,42 +307,6 @@ def test_a_backup_of_the_older_format_is_restored(workshop: Workshop, tmp_path: 
     done = command("restore", str(tmp_path / "backups"), "--data", str(tmp_path / "restored"))
     assert (done.exit_code, done.stdout) == (0, "")
     assert tree(tmp_path / "restored") == tree(workshop.root)
-
-
-def test_verify_reads_the_backup_and_nothing_is_linked_to_one_that_is_wrong(workshop: Workshop, tmp_path: Path) -> None:
-    first = backup(workshop, tmp_path / "backups")
-    done = command("backup", str(tmp_path / "backups"), "--verify", "--data", str(workshop.root))
-    assert (done.exit_code, done.stdout) == (0, "")
-    time = (first / ATTACHMENT).stat().st_mtime_ns
-    (first / ATTACHMENT).write_bytes(b"rotted!")  # of all three, as it is linked
-    os.utime(first / ATTACHMENT, ns=(time, time))
-    done = command("backup", str(tmp_path / "backups"), "--verify", "--data", str(workshop.root))
-    assert done.exit_code == 4
-    assert done.stdout == f"{ATTACHMENT}: it does not have the digest that SHA256SUMS says\n"
-    done = command("backup", str(tmp_path / "backups"), "--verify", "--data", str(workshop.root))
-    assert (done.exit_code, done.stdout) == (0, "")
-    newest = max((tmp_path / "backups").glob("2*"))
-    assert (newest / ATTACHMENT).read_bytes() == b"scanned"
-    assert command("restore", str(newest), "--data", str(tmp_path / "restored")).exit_code == 0
-
-
-def test_a_backup_comes_after_the_last_one_though_the_clock_was_set_back(workshop: Workshop, tmp_path: Path) -> None:
-    first = backup(workshop, tmp_path / "backups")
-    first.rename(first.with_name("2999-12-31T23-59-59.999Z"))
-    workshop.put(DATA, b"<d>newest</d>")
-    second = backup(workshop, tmp_path / "backups")
-    assert second.name == "3000-01-01T00-00-00.000Z"
-    assert (second / ATTACHMENT).samefile(tmp_path / "backups/2999-12-31T23-59-59.999Z" / ATTACHMENT)
-    command("restore", str(tmp_path / "backups"), "--data", str(tmp_path / "restored"))
-    assert Workshop(tmp_path / "restored").get(DATA) == (200, b"<d>newest</d>")
-
-
-def test_after_the_end_of_the_calendar_no_backup_comes(workshop: Workshop, tmp_path: Path) -> None:
-    first = backup(workshop, tmp_path / "backups")
-    for name in ("9999-12-31T23-59-59.999Z", "9999-99-99T99-99-99.999Z"):
-        first = first.rename(first.with_name(name))
-        done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
-        assert "no backup can come after" in str(done.exception)
 
 
 def test_the_list_is_sorted_and_found_in_whatever_number_of_lines(
