@@ -37,6 +37,7 @@ FILES_ONLY = {
     "test_encryption.py::test_keys_are_rotated_while_the_service_runs": _STORED,
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": _STORED,
     "test_encryption.py::test_nothing_marked_is_found_on_disk": _STORED,
+    "test_encrypted_search.py::test_the_command_and": "it is about a tree, as tests/cli and tests/pages are",
     "test_encryption_places.py": "it has a service of each engine itself",
     "test_encryption_notes.py": "it is about sidecars as files",
     "test_export.py::test_what_is_damaged_is_left_out": _DAMAGE,

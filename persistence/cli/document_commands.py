@@ -54,6 +54,7 @@ from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
 from persistence.properties.property_table import FORM
+from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import Providers, open_index, unheard
 from persistence.services import definition_texts, histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
@@ -117,8 +118,9 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
         raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
     by, asked = query.sort.by, _asked(version)
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
-    with opened_search(choice.tree_of(form), form, asked, controls) as run:
-        hits = run.run(query, drafts)
+    tree = choice.tree_of(form)
+    with opened_search(tree, form, asked, controls) as run:
+        hits = run.run(query, drafts, open_encryption_keys(tree.settings, tree.properties))
     shown = [*_FOUND, *((each, lambda hit, each=each: ", ".join(hit["values"].get(each, ()))) for each in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
     counts = f"{hits.total:,} found"

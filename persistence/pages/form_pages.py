@@ -320,9 +320,12 @@ def page_number(text: str) -> int:
 def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, str, str, str, Mapping[str, str]]]:
     """Yield the name, label, kind and hint of each filter, and labels by value: none where the value is typed."""
     for column in table.columns[: limits.COLUMNS_SHOWN]:
+        if column.is_encrypted and not table.route.properties.finds_encrypted:
+            continue
         options = column.choices if column.has_options else {}
         if column.type is None or options:
-            yield f"{_CONTROL}{column.path}", column.label, "text", "contains", options
+            hint = "exactly" if column.is_encrypted else "contains"
+            yield f"{_CONTROL}{column.path}", column.label, "text", hint, options
             continue
         for begin, (_, hint) in _BOUNDS.items():
             yield f"{begin}{column.path}", column.label, _INPUTS.get(column.type, "number"), hint, {}

@@ -11,7 +11,7 @@ from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from persistence.catalog import Catalog, Definition
+from persistence.catalog import NOTHING_ENCRYPTED, Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, BusyError, DamagedError, DiskFullError
 from persistence.forms.answers import DistinctAnswer, FormListAnswer, SearchAnswer, WrittenForms
@@ -53,6 +53,7 @@ from persistence.model.queries import (
     Scope,
     SentQuery,
     Sort,
+    TextMatch,
     VisibleOwners,
     range_of,
 )
@@ -400,8 +401,10 @@ class Searching:
             query = replace(query, controls=controls, sort=query.sort if is_known else Sort())
         with _full_disk_is_busy():
             found = replace(_with_leased(query, route.data.storage), paths=paths)
-            hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
+            hits = Hits() if scope.is_empty else route.search(scope, found, Budget())
             notice = self._notice(searched, asked, user, scope.seen, found=hits.total > 0)
+            if notice is None and not hits.total:
+                notice = _encrypted_controls(searched, query.controls)
         return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def search_all(self, app: str | None, sent: SentQuery, searcher: Searcher) -> tuple[SearchAnswer, str | None]:
@@ -520,6 +523,17 @@ def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: It
         shown[at] += "" if near is None else f" (the nearest is {near!r})"
     more = f" and {len(unknown) - _MOST_SHOWN} more" if len(unknown) > _MOST_SHOWN else ""
     return f"version {version} of {form} has no indexed control {', '.join(shown)}{more}"
+
+
+def _encrypted_controls(searched: SearchedVersions, conditions: Iterable[ControlFilter]) -> str | None:
+    """Name an encrypted control whose values a condition cannot find."""
+    encrypted = (None if searched.is_designer else searched.definition.encrypted) or NOTHING_ENCRYPTED
+    for each in conditions:
+        is_found = searched.configured.finds_encrypted and each.match is TextMatch.EXACT
+        if tuple(each.path.split("/")) in encrypted.paths and not is_found:
+            how = "only with the match exact" if searched.configured.finds_encrypted else "not"
+            return f"{each.path!r} is encrypted: its values are {how} found"
+    return None
 
 
 def unpublished_version(form: Form, version: int, published: Iterable[int]) -> str:
