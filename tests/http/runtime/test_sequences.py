@@ -16,7 +16,7 @@ UPDATED = """<permissions><permission operations="create read update list"><any-
 
 def facts(proxy: Proxy, path: str) -> list[str | None]:
     got = proxy.read(path)
-    assert got.headers.get_all("Orbeon-Organization") == ["acme", "unit"]
+    assert got.headers.get_all("Orbeon-Organization") == ["acme", "??"]
     return [got[f"Orbeon-{name}"] for name in FACTS]
 
 
