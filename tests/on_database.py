@@ -65,7 +65,6 @@ FILES_ONLY = {
     "test_permissions.py::test_a_definition_edited_by_hand": _BY_HAND,
     "test_permissions.py::test_permissions_are_found_without_help_of_the_sidecar": _DAMAGE,
     "test_permissions.py::test_permissions_hold_where_a_file_is_lost": _DAMAGE,
-    "test_provider_contract.py::test_delete_always_leaves_a_tombstone": _STORED,
     "test_provider_contract.py::test_delete_keeps_creation_and_owner": _STORED,
     "test_provider_contract.py::test_tombstones_of_nothing_are_no_damage": _BY_HAND,
     "test_publish.py::test_a_publisher_that_dies_half_way": "it stops a worker at a call on files",

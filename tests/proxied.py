@@ -79,7 +79,6 @@ NOT_OF_A_PAIR = {
     "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
     "test_starting.py::test_they_name_all_trees": "the lines name the trees of the service in front",
     "test_starting.py::test_hangup_reads_the_settings_again": _SETTINGS,
-    "test_starting.py::test_settings_that_cannot_be_served": _SETTINGS,
     "test_starting.py::test_two_services_serve_one_tree": _OF_A_TREE,
     "test_starting.py::test_a_service_whose_tree_another_machine": _OF_A_TREE,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "what comes from elsewhere is no file here",
