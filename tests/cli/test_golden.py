@@ -45,6 +45,7 @@ from tests.initialised import initialised
 from tests.opened import close, opened
 from tests.postgresql.server import fresh_schema, require_no_password, requires_postgresql
 from tests.published import definition
+from tests.s3.server import BUCKET, Fault, S3Server, Stored, serving_objects
 
 BODIES = {
     "orders": orders.definition(),
@@ -138,6 +139,7 @@ class Session:
         self._opened = opened
         self._url = self._key = ""
         self._app: Service | None = None
+        self._store: S3Server
         self._instants = list[str]()
 
     def step(self, name: str) -> Iterable[str]:
@@ -161,38 +163,64 @@ class Session:
                 shutil.copy("data/layout.json", "disk2/layout.json")
                 shutil.rmtree("data/.index")
                 Path("data/acme").rename("disk2/acme")
+            case ["bucket", *words]:
+                self._change_bucket(words)
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
-            case ["sql", *_]:
-                return self._masked("\n".join(self._rows(name[4:]))).splitlines()
-            case ["cat" | "files" | "unzip" as what, path]:
-                return self._masked("\n".join(self._shown(what, self._found(path)))).splitlines()
+            case ["cat" | "files" | "unzip" | "sql" | "objects" as what, *_]:
+                return self._masked("\n".join(self._shown(what, name[len(what) + 1 :]))).splitlines()
             case _:
                 self._change(name)
         return ()
 
-    def _shown(self, what: str, path: Path) -> Iterator[str]:
-        """Yield the lines of a file, the files below a directory, or what an archive has beside facts of revisions."""
-        if what == "cat":
-            yield from path.read_text().splitlines()
+    def _shown(self, what: str, of: str) -> Iterator[str]:
+        """Yield lines: of a file, the files below a directory, or what an archive has beside facts of revisions.
+
+        Or the rows of a statement, which may change them behind the service's back; or the objects of the bucket.
+        """
+        if what == "sql":
+            address = parse(self._filled("{database}"))
+            with psycopg.connect(address.conninfo) as connection:
+                connection.execute(f"SET search_path TO {address.schema}, {address.flat_schema}, public".encode())
+                cursor = connection.execute(of.encode())
+                yield from (" | ".join(map(str, row)) for row in (cursor if cursor.description else ()))
+        elif what == "objects":
+            yield from (f"{key} {self._store.objects[key].data.decode()}" for key in self._keys())
+        elif what == "cat":
+            yield from self._found(of).read_text().splitlines()
         elif what == "files":
-            files = (each.relative_to(self._here) for each in path.rglob("*") if each.is_file())
+            files = (each.relative_to(self._here) for each in self._found(of).rglob("*") if each.is_file())
             yield from sorted(str(each) for each in files if ".locks" not in each.parts)
         else:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(self._found(of)) as archive:
                 assert archive.testzip() is None
                 names = [name for name in archive.namelist() if not name.endswith(".metadata.xml")]
                 assert len(archive.namelist()) == 2 * len(names) - ("export-errors.txt" in names)
                 yield from (f"{name}: {archive.read(name).decode()}" for name in names)
 
-    def _rows(self, statement: str) -> list[str]:
-        """Change rows of the database behind the service's back, or ask for some, as a report does."""
-        address = parse(self._filled("{database}"))
-        with psycopg.connect(address.conninfo) as connection:
-            connection.execute(f"SET search_path TO {address.schema}, {address.flat_schema}, public".encode())
-            cursor = connection.execute(statement.encode())
-            return [" | ".join(map(str, row)) for row in cursor] if cursor.description else []
+    def _keys(self) -> list[str]:
+        """Return the keys of the bucket, those that were stored first at the beginning."""
+        return sorted(self._store.objects, key=lambda key: self._store.objects[key].time)
+
+    def _change_bucket(self, words: list[str]) -> None:
+        """Lead all attachments to a bucket, or change what it has and answers; objects have numbers by their age."""
+        match words:
+            case []:
+                self._store = self._opened.enter_context(serving_objects())
+                for variable, value in self._store.environment.items():
+                    self._patch.setenv(variable, value)
+                settings = {"big.base-path": f"s3://{BUCKET}/x", "big.endpoint": self._store.url}
+                for each, value in (settings | {"provider.*.*.data.attachments": "big"}).items():
+                    self._change(f'setting "svc.persistence.{each}" = "{value}"')
+            case ["answers", *status]:
+                self._store.faults = [Fault(".", int(status[0]), status[1])] if status else []
+            case ["loses", number]:
+                del self._store.objects[self._keys()[int(number)]]
+            case ["has", key, body, *age]:
+                key = self._keys()[int(key)] if key.isdigit() else key
+                time_of = self._store.objects[key].time if key in self._store.objects else time.time()
+                self._store.objects[key] = Stored(body.encode(), time_of - 4000 * len(age))
 
     def _change(self, name: str) -> None:
         """Do a step that changes files."""
