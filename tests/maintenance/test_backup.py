@@ -84,6 +84,7 @@ def test_what_is_restored_is_what_was_backed_up(workshop: Workshop, tmp_path: Pa
     done = command("restore", str(saved), "--data", str(restored))
     assert done.exit_code == 0, done.output
     assert tree(restored) == tree(saved) == tree(workshop.root)
+    assert not (saved / ATTACHMENT).samefile(workshop.file(ATTACHMENT))
     again = Workshop(restored)
     assert again.get(DATA) == (200, NEW)
     for path in (DATA, ATTACHMENT, DRAFT, FORM):
@@ -114,22 +115,6 @@ def test_no_directory_takes_its_mode_from_the_umask(workshop: Workshop, tmp_path
     assert len([path for path in found if path.is_dir()]) > 30
     modes = {path: path.stat().st_mode & 0o777 for path in found}
     assert {str(path): oct(mode) for path, mode in modes.items() if mode & (0o027 | umask)} == {}
-
-
-def test_what_has_not_changed_is_linked_to_the_last_backup(workshop: Workshop, tmp_path: Path) -> None:
-    """Also a revision that was current then, and is an older one now."""
-    first = backup(workshop, tmp_path / "backups")
-    workshop.put(DATA, b"<d>newest</d>")
-    second = backup(workshop, tmp_path / "backups")
-    assert (first / ATTACHMENT).samefile(second / ATTACHMENT)
-    assert not (first / DATA).samefile(second / DATA)
-    kept = max((second / DOCUMENT / ".history").glob("*.data.xml"))
-    assert (first / DATA).samefile(kept)
-    assert (first / f"{DATA}.json").samefile(kept.with_name(f"{kept.name}.json"))
-    assert not (second / ATTACHMENT).samefile(workshop.file(ATTACHMENT))
-    shutil.rmtree(first)
-    command("restore", str(second), "--data", str(tmp_path / "restored"))
-    assert Workshop(tmp_path / "restored").check("--deep").findings == []
 
 
 def test_without_links_it_copies(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,26 +332,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     disks.require(EXT4, tmp_path)
     with disks.mounted(EXT4, tmp_path) as point:
         yield point
-
-
-def test_two_puts_in_one_second_with_a_backup_between_them(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop = Workshop(disk / "data")
-    set_clock(monkeypatch, 100)
-    workshop.put(FRESH, b"<d>A</d>")
-    monkeypatch.undo()
-    first = backup(workshop, disk / "backups")
-    set_clock(monkeypatch, 900)
-    workshop.put(FRESH, b"<d>B</d>")
-    monkeypatch.undo()
-    status = [(root / FRESH).stat() for root in (first, workshop.root)]
-    assert (status[0].st_size, status[0].st_mtime_ns) == (status[1].st_size, status[1].st_mtime_ns)
-    for _ in range(2):  # what was wrong once was linked again
-        saved = backup(workshop, disk / "backups")
-        assert (saved / FRESH).read_bytes() == b"<d>B</d>"
-        assert is_as_listed(saved)
-    done = command("restore", str(disk / "backups"), "--data", str(disk / "restored"))
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert tree(disk / "restored") == tree(workshop.root)
 
 
 def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
