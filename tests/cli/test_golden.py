@@ -1,9 +1,9 @@
 """The outputs of the commands, text and JSON, with standard error and exit status: the transcripts in ``golden``.
 
 ``$`` begins a command, ``2>`` a line of standard error, and ``[STATUS]`` ends the output, unless it is 0. ``@`` names a
-step of the test, such as a fresh copy of the sample, or ``put PATH BODY | HEADER=VALUE``, a request to a service over
-its data. ``{N}`` is the Nth instant of the output before, ``{digest}`` and ``{id}`` are the last ones of it,
-``idNNNNNN`` is the random word that was shown so, and ``{NAME}`` one of ``BODIES``.
+step of the test, such as a fresh copy of the sample, ``put PATH BODY | HEADER=VALUE``, a request to a service over
+its data, or ``sql STATEMENT`` on its database. ``{N}`` is the Nth instant of the output before, ``{digest}`` and
+``{id}`` are the last ones of it, ``idNNNNNN`` is the random word that was shown so, and ``{NAME}`` one of ``BODIES``.
 ``pytest tests/cli/test_golden.py --update`` writes the outputs again.
 
 Times, paths and random words are replaced: an instant by one of the same width, with its rank among the output's.
@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from persistence.app import Service, create_app
 from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.model.texts import next_after
+from persistence.postgresql.connections import parse
 from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders, trips
@@ -40,15 +42,15 @@ from tests.forms.vectors import published
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import close, opened
-from tests.postgresql.server import fresh_schema, requires_postgresql
+from tests.postgresql.server import fresh_schema, require_no_password, requires_postgresql
 from tests.published import definition
 from tests.service import lockinfo
 
-ON_DATABASE = {"database", "designer-database"}
 BODIES = {
     "orders": orders.definition(),
     "marked": encrypted_form.DEFINITION,
     "secrets": encrypted_form.data(),
+    "large": b"0123456789abcdef" * 40_000,
     "other": encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), b"other secret"),
     "trip": published(TRIP).encode(),
     "labelled": LABELLED.encode(),
@@ -176,12 +178,9 @@ class Session:
                 self._begin(SETTINGS)
             case ["empty"]:
                 self._begin(SETTINGS, is_planted=False)
-            case ["put" | "delete" | "get" | "post" as method, path, *_]:
+            case ["put" | "delete" | "get" | "post" | "lock" as method, path, *_]:
                 words, _, headers = name.partition(" | ")
                 return self._ask(method, path, words.partition(path)[2][1:].encode(), headers)
-            case ["lock", path, user]:
-                headers = f"Username={user} Content-Type=application/xml Timeout=Second-600"
-                return self._ask("lock", path, lockinfo(user), headers)
             case ["publish", form, *_]:
                 words, _, headers = name.partition(" | ")
                 body = definition(words.partition(form)[2][1:])
@@ -196,6 +195,8 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
+            case ["sql", *_]:
+                return self._masked("\n".join(self._rows(name[4:]))).splitlines()
             case ["cat" | "files" | "mode" | "unzip" as what, path]:
                 self._printed = "\n".join(self._shown(what, self._found(self._filled(path))))
                 return self._masked(self._printed).splitlines()
@@ -218,6 +219,14 @@ class Session:
                 names = [name for name in archive.namelist() if not name.endswith(".metadata.xml")]
                 assert len(archive.namelist()) == 2 * len(names) - ("export-errors.txt" in names)
                 yield from (f"{name}: {archive.read(name).decode()}" for name in names)
+
+    def _rows(self, statement: str) -> list[str]:
+        """Change rows of the database behind the service's back, or ask for some, as a report does."""
+        address = parse(self._filled("{database}"))
+        with psycopg.connect(address.conninfo) as connection:
+            connection.execute(f"SET search_path TO {address.schema}, {address.flat_schema}, public".encode())
+            cursor = connection.execute(statement.encode())
+            return [" | ".join(map(str, row)) for row in cursor] if cursor.description else []
 
     def _change(self, name: str) -> None:
         """Do a step that changes files."""
@@ -257,6 +266,7 @@ class Session:
         arguments = [self._filled(each) for each in shlex.split(line)]
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
+        require_no_password("\n".join((done.out, *done.errors)))
         errors = [f"2> {each}" for each in done.errors if not _LEFT_OUT.match(each)]
         self._printed = done.out
         lines = self._masked("\n".join((done.out, *errors))).splitlines()
@@ -274,6 +284,9 @@ class Session:
             self._app = opened(create_app(effective.settings, effective.properties))
         time.sleep(0.002)
         given = {"Svc-Form-Definition-Version": "1"}
+        if method == "lock":  # by the user of this name
+            headers = f"Username={body.decode()} Content-Type=application/xml Timeout=Second-600"
+            body = lockinfo(body.decode())
         for each in shlex.split(headers):
             name, _, value = each.partition("=")
             given[name if name in ("Content-Type", "Timeout", "Authorization") else f"Svc-{name}"] = value
@@ -354,7 +367,7 @@ def _part(lines: list[str], end: str = "first", number: str = "") -> list[str]:
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(each, marks=[requires_postgresql] if each.stem in ON_DATABASE else [], id=each.stem)
+        pytest.param(each, marks=[requires_postgresql] if "database" in each.stem else [], id=each.stem)
         for each in FILES
     ],
 )
