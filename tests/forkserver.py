@@ -39,6 +39,7 @@ _PRELOADED = (
     "gunicorn.glogging",
     "http.client",
     "persistence.app",
+    "persistence.wire",
     *(f"persistence.cli.{file.stem}" for file in (PROJECT / "persistence" / "cli").glob("[a-z]*.py")),
 )
 _OF_THE_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")

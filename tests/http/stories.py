@@ -40,10 +40,10 @@ from tests.service import PROVIDER, PUBLIC, Answer, Service
 Verb = Callable[..., str]
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
-_NAMED = re.compile(r"([A-Za-z_-]+)([=>!])(.*)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z][\w-]*)([=>!])(.*)", re.DOTALL)
 _SHORT = {"v": "Form-Definition-Version", "by": "Username", "role": "Roles", "stage": "Workflow-Stage"}
-_STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
-_STANDARD |= {"Timeout", "Accept-Ranges", "for", "in"}
+_STANDARD = {"ETag", "Range", "Retry-After", "Timeout", "Accept-Ranges", "for", "in"}
+_STANDARD_FAMILIES = ("If-", "Content-", "Repr-", "Orbeon-", "Svc-")
 _BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}
 _ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
@@ -143,7 +143,7 @@ def _headers(service: Service, words: list[str]) -> dict[str, str]:
 def _header(service: Service, name: str) -> str:
     if name == "Modified":
         return "Last-Modified"
-    is_standard = name in _STANDARD or name.startswith(("If-", "Orbeon-", "Svc-"))
+    is_standard = name in _STANDARD or name.startswith(_STANDARD_FAMILIES)
     return name if is_standard else service.prefix + _SHORT.get(name, name.title())
 
 

@@ -288,6 +288,8 @@ def found_typed(tmp_path: Path) -> Browser:
         ("min.customer/topics=9.5", ["two"]),
         ("max.customer/email=2024-05-31", ["one", "two"]),
         ("min.customer/email=2024-05-02&max.customer/status=2024-05-31", ["two"]),
+        ("min.customer/topics=10&max.customer/topics=11&max.customer/email=2024-05-01&match=any", ["one", "two"]),
+        ("min.customer/topics=9.5&max.customer/topics=10&min.customer/email=2024-06-01&match=any", []),
         ("min.customer/name=2", ["one", "three", "two"]),
     ],
 )
@@ -304,7 +306,7 @@ def test_dates_and_numbers_are_filtered_from_a_value_until_another(
     }
     given = dict(each.split("=") for each in query.split("&"))
     assert {each.get("name"): each.get("value") for each in fields if each.get("value")} == {
-        name: value for name, value in given.items() if "name" not in name
+        name: value for name, value in given.items() if "name" not in name and name != "match"
     }
 
 
@@ -329,6 +331,10 @@ def test_unknown_forms_and_versions_are_not_found(found_forms: Browser) -> None:
         ("?c.customer/name=zoe", ["d-3"]),
         ("?c.customer/status=open&owner=ann", ["d-3", "d-1"]),
         ("?stage=review", ["d-2"]),
+        ("?stage=review&owner=ann", []),
+        ("?stage=review&owner=ann&match=any", ["d-2", "d-3", "d-1"]),
+        ("?stage=review&c.customer/name=zoe&match=any", ["d-2", "d-3"]),
+        ("?stage=review&c.customer/name=zoe&match=any&to=2024-05-03", ["d-3"]),
         ("?by=cid", ["d-2"]),
         ("?from=2024-05-03&to=2024-05-03", ["d-3"]),
         ("?drafts=only", ["d-4", "d-3"]),
@@ -343,7 +349,16 @@ def test_the_table_is_searched_filtered_and_sorted(found_forms: Browser, query: 
 
 @pytest.mark.parametrize(
     "query",
-    ["?page=0", "?page=x", "?sort=nothing", "?from=yesterday", "?drafts=some", f"?q={'x' * 1001}", "?to=9999-12-31"],
+    [
+        "?page=0",
+        "?page=x",
+        "?match=none",
+        "?sort=nothing",
+        "?from=yesterday",
+        "?drafts=some",
+        f"?q={'x' * 1001}",
+        "?to=9999-12-31",
+    ],
 )
 def test_a_query_that_cannot_be_read_is_refused(found_forms: Browser, query: str) -> None:
     assert found_forms.get(f"{VERSION}{query}").status_code == 400
