@@ -24,21 +24,6 @@ def test_a_healthy_service_says_so_and_one_with_too_little_space_is_not_ready(sv
         assert service.raw("GET", "/healthz").status == 200
 
 
-def test_one_line_of_json_per_request(tmp_path: Path) -> None:
-    """The issue: structured, without bodies; and without the query, which may hold a token."""
-    with running(tmp_path) as service:
-        service.put("a/b/data/D/data.xml?fr-access-token=secret", b"<d>private</d>", {"X-Request-Id": "put-1"})
-        service.get("a/b/data/none/data.xml", {"X-Request-Id": "get-1"})
-        service.raw("GET", "/crud/../x", {"X-Request-Id": "odd-1"})
-        log = service.log.read_text()
-    lines = {line["id"]: line for line in map(json.loads, log.splitlines()) if "id" in line}
-    assert (lines["put-1"]["method"], lines["put-1"]["status"]) == ("PUT", 201)
-    assert lines["put-1"]["path"] == f"{PUBLIC}/crud/a/b/data/D/data.xml"
-    assert (lines["get-1"]["status"], lines["get-1"]["cause"]) == (404, "a/b/data/none/data.xml does not exist")
-    assert lines["odd-1"]["status"] == 400
-    assert ("private" not in log, "secret" not in log) == (True, True)
-
-
 def test_a_writer_that_waits_too_long_is_told_to_retry(tmp_path: Path) -> None:
     """Design, section 3: a deadline, 503 with Retry-After; readers and other documents go on."""
     with running(tmp_path, env={"PERSISTENCE_LOCK_TIMEOUT": "0.3"}) as service:

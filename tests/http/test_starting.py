@@ -60,8 +60,10 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
 
 
 def ask(service: Service) -> None:
-    """A request that is told from others in the log."""
+    """Requests that are told from others in the log, with what must not be there."""
     service.raw("GET", f"{PUBLIC}/crud/a/b/data/1/data.xml?token=x", {"Svc-Username": "lea", "X-Request-Id": "r-1"})
+    service.put("a/b/data/D/data.xml?fr-access-token=secret", b"<d>private</d>", {"X-Request-Id": "put-1"}, **V1)
+    service.raw("GET", "/crud/../x", {"X-Request-Id": "odd-1"})
     service.raw("GET", "/healthz")
 
 
@@ -243,19 +245,14 @@ def another_machine(data: Path) -> Iterator[None]:
         other.close()
 
 
-@pytest.mark.parametrize(
-    "command", [("serve", "--bind", "127.0.0.1:0"), ("check", "--repair"), ("reindex",), ("reencrypt",)]
-)
-def test_a_tree_that_another_machine_has_open_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_tree_that_another_machine_has_open_is_refused(tmp_path: Path) -> None:
     initialised(tmp_path / "data")
+    said = rf"^persistence: {tmp_path}/data is open on machine elsewhere since \S+Z, .* stop the service there first$"
     with another_machine(tmp_path / "data"):
-        done = persistence(*command, "--data", "data", cwd=tmp_path)
-        assert done.returncode == 1
-        assert re.search(
-            rf"^persistence: {tmp_path}/data is open on machine elsewhere since \S+Z, .* stop the service there first$",
-            done.stderr,
-            re.MULTILINE,
-        )
+        for command in (("serve", "--bind", "127.0.0.1:0"), ("check", "--repair"), ("reindex",), ("reencrypt",)):
+            done = persistence(*command, "--data", "data", cwd=tmp_path)
+            assert done.returncode == 1, command
+            assert re.search(said, done.stderr, re.MULTILINE), done.stderr
         for reading in (("forms",), ("check",), ("backup", "backups")):
             assert persistence(*reading, "--data", "data", cwd=tmp_path).returncode == 0
 
@@ -322,9 +319,13 @@ def test_every_line_is_json_where_nobody_looks_on(tmp_path: Path) -> None:
     assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
     assert {line["event"] for line in lines} == {"service", "server", "request"}
     assert {"debug", "info"} <= {line["level"] for line in lines}
-    (request,) = [line for line in lines if line.get("id") == "r-1"]
-    assert (request["status"], request["level"], "user" not in request) == (404, "info", True)
-    assert re.search(r"\blea\b", str(lines)) is None
+    read, put, odd = ([line for line in lines if line.get("id") == each] for each in ("r-1", "put-1", "odd-1"))
+    assert [(each["status"], each["level"], "user" in each) for each in read] == [(404, "info", False)]
+    assert read[0]["cause"] == "a/b/data/1/data.xml does not exist"
+    path = f"{PUBLIC}/crud/a/b/data/D/data.xml"
+    assert [(each["method"], each["status"], each["path"]) for each in put] == [("PUT", 201, path)]
+    assert [each["status"] for each in odd] == [400]
+    assert re.search(r"\blea\b|private|secret", str(lines)) is None
     documented = re.findall(r"(?m)^\| `([^|]+)` \| [^|]+ \| [^|]+ \|$", (DOCS / "logging.md").read_text())
     known = {name for cell in documented for name in re.split("`, `", cell)}
     assert {name for line in lines for name in line} <= known

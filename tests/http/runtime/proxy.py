@@ -127,14 +127,6 @@ class Proxy:
         puts.append(self.write(f"{base}/data.xml", data(base, *files), Form_Definition_Version=version, **own))
         return [answer.status for answer in puts]
 
-    def remove_all(self, form: str, version: int) -> int:
-        count = 0
-        while documents := self._page(form, version, '<operations any-of="delete"/>', 100, 1)[1]:
-            statuses = [self.remove(f"{form}/data/{document}/data.xml").status for document in documents]
-            assert set(statuses) == {204}
-            count += len(statuses)
-        return count
-
     # Definitions.
 
     def read_form(self, form: str, name: str = "form.xhtml", **own: object) -> Answer:

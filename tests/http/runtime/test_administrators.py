@@ -121,19 +121,6 @@ def test_a_purge_goes_from_the_newest_revision_to_the_oldest(lea: Proxy, form: s
     assert lea.save(form, "D") == [201]
 
 
-def test_an_attachment_is_purged_with_all_its_revisions(lea: Proxy, form: str) -> None:
-    """And a draft never (spec crud 4.9)."""
-    own, base = replace(lea, is_internal=True), f"{form}/data/D"
-    lea.save(form, "D", "a.bin", "b.bin")
-    assert lea.remove(f"{base}/a.bin").status == 204
-    for name in ("a.bin", "b.bin"):
-        assert own.remove(f"{base}/{name}", "?force-delete=true").status == 204
-        assert own.remove(f"{base}/{name}", "?force-delete=true").status == 404
-        assert lea.read(f"{base}/{name}").status == 404
-    assert own.send("DELETE", f"{form}/draft/D/data.xml?force-delete=true", **V1).status == 400
-    assert lea.read(f"{base}/data.xml").status == 200
-
-
 def test_all_forms_are_indexed_again(lea: Proxy, form: str) -> None:
     """What has lost its definition is not found until then (spec search 8.2, T12); the answer comes when it is done."""
     for version in (1, 2):

@@ -37,20 +37,6 @@ ALLOWED = {
 """What each may do with new data, and with data of Lea's (spec crud 6.2 and 6.4)."""
 
 
-@pytest.mark.parametrize("name", ["form", "library"])
-@pytest.mark.parametrize("metadata", [CLERKS, f"{UNAVAILABLE}{OWNERS}", ""], ids=["clerks", "unavailable", "open"])
-def test_each_publication_of_next_is_a_new_version(lea: Proxy, form: str, name: str, metadata: str) -> None:
-    """By a designer who may do nothing with the data, also of an unavailable form and of a library."""
-    dana, form = lea.of(DANA), f"{form.partition('/')[0]}/{name}"
-    for number in (1, 2, 3):
-        put = dana.publish(form, definition(metadata), "next")
-        assert (put.status, put["Orbeon-Form-Definition-Version"]) == (201, str(number))
-        assert dana.latest(form) == number
-        assert dana.read_form(form)["Orbeon-Form-Definition-Version"] == str(number)
-    for person in (BOB, NOBODY):
-        assert sorted(each.number for each in lea.of(person).versions(form)) == [1, 2, 3]
-
-
 @pytest.mark.parametrize("metadata", ALLOWED, ids=["undefined", "empty", "clerks", "owners", "mixed"])
 def test_people_may_do_what_the_definition_allows(lea: Proxy, form: str, metadata: str) -> None:
     """By the proxy's own judgement; the provider API lets all of it happen, and the public API judges alike."""

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from urllib.parse import quote
 
 import pytest
 
@@ -66,20 +65,6 @@ def test_names_of_users_are_kept_whole(lea: Proxy, form: str, name: str) -> None
     history = tree(lea.get(f"/history/{form}/D").body)
     assert {(each.get("owner-username"), each.get("owner-group")) for each in history} == {(name, "组")}
     assert [each.get("modified-username") for each in history] == [twin.person.name, name, name]
-
-
-@pytest.mark.parametrize("name", ["scan.pdf", "x.pdf.json", ".hidden", "a b+c&d.pdf", "é" * 127, "x" * 251 + ".pdf"])
-def test_attachments_may_have_any_name(lea: Proxy, form: str, name: str) -> None:
-    """Up to 255 bytes. The proxy does not store one again that is there."""
-    path, kind = f"{form}/data/D/{quote(name)}", {"Content-Type": "application/pdf"}
-    assert lea.write(path, b"%PDF", headers=kind, **V1).status == 201
-    lea.write(f"{form}/data/D/data.xml", b"<form/>", **V1)
-    assert lea.write(path, b"other", headers=kind).status == 204
-    got, part = lea.read(path), lea.read(path, headers={"Range": "bytes=1-2"})
-    assert (got.status, got.body, got["Content-Type"]) == (200, b"%PDF", "application/pdf")
-    assert (part.status, part.body, part["Content-Range"]) == (206, b"PD", "bytes 1-2/4")
-    assert lea.remove(path).status == 204
-    assert lea.read(path).status == 410
 
 
 def test_attachments_that_the_runtime_keeps_are_empty_records(lea: Proxy, form: str) -> None:
