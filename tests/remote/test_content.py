@@ -62,16 +62,6 @@ def content(asked: Asked) -> BinaryIO:
     return opened_remotely(len(BODY), asked)  # type: ignore[arg-type]  # what there is of an answer
 
 
-def test_nothing_is_asked_for_before_something_is_read() -> None:
-    asked = Asked()
-    with content(asked) as file:
-        file.seek(77)
-        assert asked.offsets == []
-        assert (file.read(10), file.tell()) == (BODY[77:87], 87)
-    assert asked.offsets == [77]
-    assert asked.answers[0].is_closed
-
-
 @pytest.mark.parametrize("size", [1, 999, 1000, 1001, 4096, len(BODY), len(BODY) + 1])
 def test_reads_are_as_long_as_was_asked_for_until_the_end(size: int) -> None:
     asked = Asked()
@@ -81,51 +71,41 @@ def test_reads_are_as_long_as_was_asked_for_until_the_end(size: int) -> None:
     assert asked.offsets == [0]
 
 
-def test_all_that_is_left_is_read_without_a_size() -> None:
-    file = content(Asked())
-    file.seek(5)
-    assert file.read() == BODY[5:]
-    assert file.read() == b""
+Step = tuple[int, int, int | None]
+"""Where to seek, from where, and how much to read there, if anything."""
+
+STEPS: dict[str, tuple[list[Step], list[bytes], list[int]]] = {
+    "nothing is asked for before something is read": ([(77, 0, None), (77, 0, 10)], [BODY[77:87]], [77]),
+    "all that is left, and then nothing": ([(5, 0, -1), (0, 1, -1)], [BODY[5:], b""], [5]),
+    "the beginning of the first piece again": ([(0, 0, 9), (0, 0, -1)], [BODY[:9], BODY], [0]),
+    "what lies elsewhere is asked for again": ([(0, 0, 9), (5000, 0, 3)], [BODY[:9], BODY[5000:5003]], [0, 5000]),
+    "from the end and from here": ([(-7, 2, -1), (-9, 1, 3)], [BODY[-7:], BODY[-9:-6]], [len(BODY) - 7, len(BODY) - 9]),
+}
 
 
-def test_going_back_to_the_beginning_of_the_first_piece_asks_nothing_again() -> None:
-    asked = Asked()
-    file = content(asked)
-    assert file.read(9) == BODY[:9]
-    assert file.seek(0) == 0
-    assert file.read() == BODY
-    assert asked.offsets == [0]
-
-
-def test_what_lies_elsewhere_is_asked_for_again_and_the_first_answer_let_go() -> None:
-    asked = Asked()
-    file = content(asked)
-    file.read(9)
-    file.seek(5000)
-    assert file.read(3) == BODY[5000:5003]
-    assert asked.offsets == [0, 5000]
-    assert asked.answers[0].is_closed
-
-
-def test_positions_count_from_the_beginning_from_here_and_from_the_end() -> None:
-    file = content(Asked())
-    assert (file.seek(0, io.SEEK_END), file.read()) == (len(BODY), b"")
-    assert (file.seek(-7, io.SEEK_END), file.read()) == (len(BODY) - 7, BODY[-7:])
-    assert (file.seek(-9, io.SEEK_CUR), file.read(3)) == (len(BODY) - 9, BODY[-9:-6])
-    with pytest.raises(ValueError, match="before the beginning"):
-        file.seek(-len(BODY) - 1, io.SEEK_END)
+@pytest.mark.parametrize(("steps", "expected", "offsets"), STEPS.values(), ids=STEPS)
+def test_what_is_asked_for(steps: list[Step], expected: list[bytes], offsets: list[int]) -> None:
+    asked, found = Asked(), []
+    with content(asked) as file:
+        for offset, whence, size in steps:
+            at = file.seek(offset, whence)
+            if size is None:
+                assert asked.offsets == []
+            else:
+                found.append(file.read(size))
+                assert file.tell() == at + len(found[-1])
+        with pytest.raises(ValueError, match="before the beginning"):
+            file.seek(-len(BODY) - 1, io.SEEK_END)
+        with pytest.raises(io.UnsupportedOperation):
+            file.fileno()
+    assert (found, asked.offsets) == (expected, offsets)
+    assert all(each.is_closed for each in asked.answers)
 
 
 def test_more_than_the_range_that_a_client_wanted_is_asked_for() -> None:
     asked = Asked(ends=100)
-    file = content(asked)
-    assert file.read(300) == BODY[:300]
+    assert content(asked).read(300) == BODY[:300]
     assert asked.offsets == [0, 100]
-
-
-def test_there_is_no_descriptor() -> None:
-    with pytest.raises(io.UnsupportedOperation):
-        content(Asked()).fileno()
 
 
 def test_a_content_without_a_length_is_not_received_without_end(
