@@ -40,7 +40,6 @@ NOT_OF_A_PAIR = {
     "test_search.py::test_a_search_shows_what": _SHOWN,
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
-    "test_form_lists.py": _OWN_API,
     "test_export.py::test_with_history_and_drafts": _LACKS,
     "test_export.py::test_history_and_dates": _LACKS,
     "test_export.py::test_what_is_damaged": "the damage is behind the other service",

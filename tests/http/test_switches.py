@@ -201,14 +201,10 @@ def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) 
     assert "the property svc.persistence.hr.autosave has no effect: no form has that provider" in said
 
 
-def test_a_format_can_differ_from_form_to_form(tmp_path: Path) -> None:
-    settings = (
-        '"svc.persistence.provider.hr.*.data" = "new"\n"svc.persistence.new.data-format-version" = "2019.1.0"\n'
-        '"svc.persistence.provider.shop.*.data" = ""\n'
-    )
-    with serving(tmp_path, settings=settings) as service:
-        assert service.put("hr/leave/data/D/data.xml?data-format-version=2019.1.0").status == 201
-        assert service.put("lab/leave/data/D/data.xml?data-format-version=2019.1.0").status == 400
+def test_a_form_without_a_provider_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    with serving(tmp_path, settings='"svc.persistence.provider.shop.*.data" = ""\n') as service:
         unknown = service.put("shop/order/data/D/data.xml")
-        assert unknown.status == 500
-        assert unknown.cause == "no provider is configured: svc.persistence.provider.shop.order.data is blank"
+    assert (unknown.status, unknown.cause) == (
+        500,
+        "no provider is configured: svc.persistence.provider.shop.order.data is blank",
+    )

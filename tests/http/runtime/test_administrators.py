@@ -32,7 +32,7 @@ def provider(administered: Service) -> Service:
 def exported(proxy: Proxy, form: str, history: str) -> dict[str, bytes]:
     """The files of a ZIP as the runtime writes it from what its provider tells to an administrator (spec runtime 7)."""
     own, entries = replace(proxy, is_internal=True), dict[str, bytes]()
-    for version in sorted(each.number for each in own.versions(form)):
+    for version in sorted(own.versions(form)):
         top = f"{form}/{version}"
         entries[f"{top}/form/latest/form.xhtml"] = own.read_form(form, Form_Definition_Version=version).body
         for document in own.documents(form, version):
@@ -107,7 +107,6 @@ def test_a_purge_goes_from_the_newest_revision_to_the_oldest(lea: Proxy, form: s
     lea.write(file, b"1", **V1)
     if state == "deleted":
         lea.remove(path)
-    assert bob.remove(path).status == (403 if state == "live" else 410)
 
     count, status, kept = PURGES[state, history]
     assert purged(bob, form, "D", history) == [204] * count
