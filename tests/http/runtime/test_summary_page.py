@@ -1,4 +1,4 @@
-"""What the summary page asks for: searches with each filter, by those who see some of it, and differences."""
+"""What the summary page asks for: searches with each filter, by those who see some of it."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from tests import orders, searches
 from tests.http.runtime.proxy import Proxy
 from tests.http.runtime.releases import BOB, CLEO, CLERKS, NOBODY, OWNERS, Person
-from tests.orders import found, tree
+from tests.orders import found
 from tests.service import V1
 
 SINCE = '<query metadata="{}" match="{}">{}</query>'
@@ -64,41 +64,3 @@ def test_the_provider_leaves_out_what_a_user_may_not_see(saved: Proxy, form: str
     values = '<distinct-values><query metadata="created-by"/></distinct-values>'
     shown = [each.text for each in internal.search(form, values, 1, "distinct-values").iter("value")]
     assert (shown, internal.documents(form, "all")) == (["ann", "bob"], ["d-1", "d-3", "d-2"])
-
-
-LABELS = """<xf:instance id="fr-form-resources"><resources><resource xml:lang="en"><product><label>Product</label>
-    </product></resource></resources></xf:instance><xf:instance id="fr-form-metadata">"""
-CHANGED = ("value-changed", "product", None)
-DIFFERENCES = {
-    ("ab", "abc"): [("iteration-added", "lines", "1")],
-    ("ab", "xab"): [("iteration-added", "lines", "1"), CHANGED, CHANGED],
-    ("a", "abcd"): [("iteration-added", "lines", "3")],
-    ("abc", "a"): [("iteration-removed", "lines", "2")],
-    ("abc", "xbc"): [CHANGED],
-    ("ab", "ab"): [],
-}
-"""Products on the lines before and after; added ones are counted and nothing more (spec runtime 8)."""
-
-
-def test_the_differences_of_revisions(lea: Proxy, form: str) -> None:
-    path, line = f"{form}/data/D/data.xml", "<lines><product>{}</product></lines>"
-    lea.publish(form, orders.DEFINITION.replace('<xf:instance id="fr-form-metadata">', LABELS, 1).encode())
-    shown = {}
-    for before, after in DIFFERENCES:
-        for products in (before, after):
-            body = f"<form><items>{''.join(map(line.format, products))}</items></form>"
-            assert lea.write(path, body.encode(), **V1).status in (201, 204)
-        newer, older, *_ = lea.revisions(form, "D")
-        times = (
-            f"older-modified-time={older.attrib['modified-time']}&newer-modified-time={newer.attrib['modified-time']}"
-        )
-        between = tree(lea.get(f"/history/{form}/D/diff?form-version=1&lang=en&{times}").body)
-        kinds = [
-            [(each.get("type"), each.get("name"), each.get("count")) for each in diffs.iter("diff")]
-            for diffs in (newer, between)
-        ]
-        assert kinds[0] == kinds[1]
-        shown[before, after] = kinds[0]
-        values = [[child.tag for child in each] for each in between if each.get("type") == "value-changed"]
-        assert values == [["label", "from", "to"]] * kinds[0].count(CHANGED)
-    assert shown == DIFFERENCES
