@@ -36,7 +36,7 @@ from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders, trips
 from tests.cli.command_runner import PREFIX, ended
-from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, make_old, plant
+from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, make_old, plant, tick
 from tests.forms.test_diffs import TRIP
 from tests.forms.vectors import published
 from tests.in_process import serving
@@ -297,7 +297,7 @@ class Session:
         """Run a command, and yield the lines of the transcript."""
         line, _, shown = line.partition(" | ")
         line, _, given = line.partition(" < ")
-        time.sleep(0.002)  # so that no two instants are the same
+        tick()
         arguments = [self._filled(each) for each in shlex.split(line)]
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
@@ -317,7 +317,7 @@ class Session:
             effective = load("config/persistence.toml", environment={})
             init_places(effective.settings, effective.properties)
             self._app = opened(create_app(effective.settings, effective.properties))
-        time.sleep(0.002)
+        tick()
         given = {"Svc-Form-Definition-Version": "1"}
         if method == "lock":  # by the user of this name
             headers = f"Username={body.decode()} Content-Type=application/xml Timeout=Second-600"
@@ -364,7 +364,7 @@ class Session:
             text = text.replace(what, found[-1]) if found else text
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
-            time.sleep(0.002)
+            tick()
         text = text.replace("{url}", self._url)
         for number, instant in enumerate(_INSTANT.finditer(self._printed), start=1):
             text = text.replace(f"{{{number}}}", instant.group())
