@@ -124,7 +124,7 @@ test-generated: install ## generate a client from docs/openapi.yaml, and use it 
 	$(BIN)/python -m pytest -r fE tests/client/test_generated.py
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
-	$(BIN)/python -m tests.rigs.crash
+	$(BIN)/python -m tests.rigs crash
 
 test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
 	$(BIN)/python -m tests.rigs.faults

@@ -1,8 +1,9 @@
 """The outputs of the commands, text and JSON, with standard error and exit status: the transcripts in ``golden``.
 
 ``$`` begins a command, ``2>`` a line of standard error, and ``[STATUS]`` ends the output, unless it is 0. ``@`` names a
-step of the test, such as a fresh copy of the sample, or ``put PATH BODY | HEADER=VALUE``, a request to a service over
-its data. ``{N}`` is the Nth instant of the output before, and ``{NAME}`` one of ``BODIES``.
+step of the test, such as a fresh copy of the sample, ``put PATH BODY | HEADER=VALUE``, a request to a service over
+its data, or ``sql STATEMENT`` on its database. ``{N}`` is the Nth instant of the output before, and ``{NAME}`` one of
+``BODIES``.
 ``pytest tests/cli/test_golden.py --update`` writes the outputs again.
 
 Times, paths and random words are replaced: an instant by one of the same width, with its rank among the output's.
@@ -25,11 +26,13 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from persistence.app import Service, create_app
 from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.model.texts import next_after
+from persistence.postgresql.connections import parse
 from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders, trips
@@ -40,14 +43,14 @@ from tests.forms.vectors import published
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import close, opened
-from tests.postgresql.server import fresh_schema, requires_postgresql
+from tests.postgresql.server import fresh_schema, require_no_password, requires_postgresql
 from tests.published import definition
 
-ON_DATABASE = {"database", "designer-database"}
 BODIES = {
     "orders": orders.definition(),
     "marked": encrypted_form.DEFINITION,
     "secrets": encrypted_form.data(),
+    "large": b"0123456789abcdef" * 40_000,
     "other": encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), b"other secret"),
     "trip": published(TRIP).encode(),
     "labelled": LABELLED.encode(),
@@ -161,6 +164,8 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
+            case ["sql", *_]:
+                return self._masked("\n".join(self._rows(name[4:]))).splitlines()
             case ["cat" | "files" | "unzip" as what, path]:
                 return self._masked("\n".join(self._shown(what, self._found(path)))).splitlines()
             case _:
@@ -180,6 +185,14 @@ class Session:
                 names = [name for name in archive.namelist() if not name.endswith(".metadata.xml")]
                 assert len(archive.namelist()) == 2 * len(names) - ("export-errors.txt" in names)
                 yield from (f"{name}: {archive.read(name).decode()}" for name in names)
+
+    def _rows(self, statement: str) -> list[str]:
+        """Change rows of the database behind the service's back, or ask for some, as a report does."""
+        address = parse(self._filled("{database}"))
+        with psycopg.connect(address.conninfo) as connection:
+            connection.execute(f"SET search_path TO {address.schema}, {address.flat_schema}, public".encode())
+            cursor = connection.execute(statement.encode())
+            return [" | ".join(map(str, row)) for row in cursor] if cursor.description else []
 
     def _change(self, name: str) -> None:
         """Do a step that changes files."""
@@ -227,6 +240,7 @@ class Session:
         arguments = [self._filled(each) for each in shlex.split(line)]
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
+        require_no_password("\n".join((done.out, *done.errors)))
         errors = [f"2> {each}" for each in done.errors if not _LEFT_OUT.match(each)]
         self._instants = [each.group() for each in _INSTANT.finditer(done.out)]
         lines = self._masked("\n".join((done.out, *errors))).splitlines()
@@ -323,7 +337,7 @@ def _part(lines: list[str], end: str = "first", number: str = "") -> list[str]:
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(each, marks=[requires_postgresql] if each.stem in ON_DATABASE else [], id=each.stem)
+        pytest.param(each, marks=[requires_postgresql] if "database" in each.stem else [], id=each.stem)
         for each in FILES
     ],
 )

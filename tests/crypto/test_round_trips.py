@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from persistence.catalog import EncryptedControls
-from persistence.crypto import KeyRing, ValueCipher
+from persistence.crypto import DataCipher, KeyRing, ValueCipher
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.migration import migrate
@@ -48,7 +48,7 @@ def data_of(definition: bytes) -> bytes:
 
 
 def sealed(data: bytes, paths: frozenset[tuple[str, ...]]) -> bytes:
-    with ValueEncrypter(paths, (), CIPHER.encrypt, lambda: "s", lambda _held, _is_said: False) as sealing:
+    with ValueEncrypter(paths, (), DataCipher(CIPHER).encrypt, lambda: "s", lambda _held, _is_said: False) as sealing:
         return b"".join(sealing.edited([data]))
 
 

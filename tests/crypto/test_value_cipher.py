@@ -96,7 +96,7 @@ def test_a_seal_is_of_all_values_in_their_order_and_in_no_other_format() -> None
     """The real system's values are bound to nothing: none of them is a seal, whatever its text."""
     ring = KeyRing("b", RING.keys, legacy_keys([PASSWORD]))
     writing = DataCipher(cipher(ring))
-    first, second = writing.encrypt("one", PLACE), writing.encrypt("two", PLACE)
+    (first, _), (second, _) = writing.encrypt("one", PLACE), writing.encrypt("two", PLACE)
     seal = writing.seal()
 
     def verified(values: list[str], seal: str | None) -> bool:

@@ -66,7 +66,7 @@ def _serving(directory: Path) -> Iterator[Service]:
         yield service
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("app", "is_written_again"), [("long", False), ("short", True)])
 def test_a_kill_costs_no_event(tmp_path: Path, step: int, app: str, *, is_written_again: bool) -> None:
     """In ``short`` no history is kept: the next save replaces the revision that the killed one has committed."""

@@ -121,7 +121,7 @@ def test_all_who_read_a_definition_find_a_value_at_the_same_path(name: str, data
             assert reader.read([data]).cells == {0: ["secret"]}
         encrypted = EncryptedControls.of(controls)
         with ValueEncrypter(
-            encrypted.paths, encrypted.values, lambda *_: "0", lambda: "s", lambda *_: False
+            encrypted.paths, encrypted.values, lambda *_: ("0", None), lambda: "s", lambda *_: False
         ) as encrypter:
             assert b"secret" not in b"".join(encrypter.edited([data]))
         outline = read_outline(definition, data_format)

@@ -258,7 +258,7 @@ QUICK = 2.0
 
 
 def sealed(document: bytes, *paths: tuple[str, ...], piece: int = 1 << 18) -> bytes:
-    with ValueEncrypter(paths, (), lambda text, _: f"({text})", lambda: "s", _as_said) as sealing:
+    with ValueEncrypter(paths, (), lambda text, _: (f"({text})", None), lambda: "s", _as_said) as sealing:
         return b"".join(sealing.edited(document[at : at + piece] for at in range(0, len(document), piece)))
 
 

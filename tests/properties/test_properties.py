@@ -42,6 +42,7 @@ SHIPPED = FormProperties(
     restricts_searches=True,
     token_validity=0,
     audits_reads=False,
+    finds_encrypted=False,
     retention=RetentionPeriods(),
     keeps_history=True,
 )
@@ -79,6 +80,7 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"detail.singleton.enabled.hr.travel" = true', {}),
         ('"persistence.*.create-flat-view" = true', {"has_flat_views": True}),
         ('"audit.reads.*.*" = true', {"audits_reads": True}),
+        ('"field-encryption.searchable.*.*" = true', {"finds_encrypted": True}),
         ('"access-token.validity.*.*" = 60', {"token_validity": 60}),
         ('"access-token.validity.*.*" = 60\n"access-token.validity.hr.leave" = 0', {}),
         (f'"persistence.*.flat-view.{PREFIXES}" = true', {"has_flat_prefixes": True}),
