@@ -170,23 +170,18 @@ def test_what_is_found_by_whom(
     assert (found(answer), operations(answer)) == (documents, allowed)
 
 
-@pytest.mark.parametrize(
-    ("user", "body", "documents", "allowed"),
-    [
+def test_as_specified_who_may_only_create_or_list_finds_what_others_may_read(bench: Bench) -> None:
+    bench.properties = AS_SPECIFIED
+    bench.define(PERMISSIONS)
+    for user, body, documents, allowed in (
         (ANONYMOUS, any_of("create"), ["d-2", "d-3", "d-1"], {"create list"}),
         (ANONYMOUS, any_of("list"), ["d-2", "d-3", "d-1"], {"create list"}),
         (ANONYMOUS, any_of(""), [], set()),
         (ANN, any_of("delete"), [], set()),
         (replace(ANN, roles=KIM.roles), _SEARCH, _EVERY, {"create read list", "create read update list"}),
-    ],
-)
-def test_as_specified_who_may_only_create_or_list_finds_what_others_may_read(
-    bench: Bench, user: User, body: str, documents: list[str], allowed: set[str]
-) -> None:
-    bench.properties = AS_SPECIFIED
-    bench.define(PERMISSIONS)
-    answer = bench.search(body, user)
-    assert (found(answer), operations(answer)) == (documents, allowed)
+    ):
+        answer = bench.search(body, user)
+        assert (found(answer), operations(answer)) == (documents, allowed), (user, body)
 
 
 def test_as_specified_owners_are_found_whatever_their_role(bench: Bench) -> None:
@@ -239,9 +234,9 @@ def versions(bench: Bench) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize(
-    ("version", "user", "documents"),
-    [
+def test_versions_and_whose_permissions_count(versions: Bench) -> None:
+    """Of every document those of its own version; of one that was never published, those of the one published last."""
+    for version, user, documents in (
         (LATEST, KIM, ["v-2"]),
         (LATEST, ANONYMOUS, []),
         (1, ANONYMOUS, ["d-2", "d-3", "d-1"]),
@@ -249,16 +244,11 @@ def versions(bench: Bench) -> Bench:
         (2, ANONYMOUS, []),
         (ALL, KIM, ["d-4°", "d-3°", "d-2", "d-3", "d-1", "v-2", "v-3"]),
         (ALL, ANONYMOUS, ["d-2", "d-3", "d-1"]),
-        (3, KIM, ["v-3"]),  # never published: the permissions of the version published last
+        (3, KIM, ["v-3"]),
         (3, ANONYMOUS, []),
         (7, KIM, []),
-    ],
-)
-def test_versions_and_whose_permissions_count(
-    versions: Bench, version: int | Searched, user: User, documents: list[str]
-) -> None:
-    """Of every document those of its own version."""
-    assert found(versions.search(user=user, version=version)) == documents
+    ):
+        assert found(versions.search(user=user, version=version)) == documents, (version, user)
 
 
 def test_a_version_whose_permissions_cannot_be_read_shows_nothing(versions: Bench) -> None:
@@ -269,21 +259,18 @@ def test_a_version_whose_permissions_cannot_be_read_shows_nothing(versions: Benc
 
 
 def test_as_specified_the_permissions_of_the_latest_version_count_for_all(versions: Bench) -> None:
+    versions.define("", version=1, when="2024-04-03T09:00:00.000Z")
+    assert found(versions.search(version=3)) == ["v-3"], "those of the version published last"
     versions.properties = AS_SPECIFIED
     assert found(versions.search(version=ALL)) == []
     assert len(found(versions.search(user=KIM, version=ALL))) == 7
 
 
-def test_the_permissions_of_the_version_published_last_count_for_one_that_is_not(versions: Bench) -> None:
-    versions.define("", version=1, when="2024-04-03T09:00:00.000Z")
-    assert found(versions.search(version=3)) == ["v-3"]
-
-
-@pytest.mark.parametrize(("version", "paths"), [(LATEST, 1), (ALL, 1), (2, 1), (1, 5), (7, 0)])
-def test_whose_index_counts(versions: Bench, version: int | Searched, paths: int) -> None:
+def test_whose_index_counts(versions: Bench) -> None:
     versions.stored.append(Stored(_changed(versions.stored[0].hit, "v-7", version=7)))
-    answer = versions.search('<search return-all-indexed-fields="true"/>', KIM, version)
-    assert {len(each) for each in orders.details(answer)} == {paths}
+    for version, paths in ((LATEST, 1), (ALL, 1), (2, 1), (1, 5), (7, 0)):
+        answer = versions.search('<search return-all-indexed-fields="true"/>', KIM, version)
+        assert {len(each) for each in orders.details(answer)} == {paths}, version
 
 
 def test_when_the_latest_version_is_deleted_the_one_before_is_searched(versions: Bench) -> None:
