@@ -123,17 +123,17 @@ def _ask(service: Service, method: str, form: str, path: str, body: bytes | None
     user, group = headers.pop("for", "lea"), headers.pop("in", "staff")
     match method:
         case "PUT":
-            return service.put(_path(form, path), body, headers)
+            return service.put(path_of(form, path), body, headers)
         case "LOCK":
-            return service.lock(_path(form, path), user, group=group, headers=headers)
+            return service.lock(path_of(form, path), user, group=group, headers=headers)
         case "UNLOCK":
-            return service.unlock(_path(form, path), user, group, headers=headers)
+            return service.unlock(path_of(form, path), user, group, headers=headers)
         case "RESTORE":
             document, mark, query = path.partition("?")
             return service.call("POST", f"history/{form}/{document}/restore{mark}{query}", None, headers)
         case "HISTORY":
             return service.call("GET", f"history/{form}/{path}", None, headers)
-    return service.ask(method, _path(form, path), None, headers)
+    return service.ask(method, path_of(form, path), None, headers)
 
 
 def _headers(service: Service, words: list[str]) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _header(service: Service, name: str) -> str:
     return name if is_standard else service.prefix + _SHORT.get(name, name.title())
 
 
-def _path(form: str, path: str) -> str:
+def path_of(form: str, path: str) -> str:
     if path.startswith("/"):
         app, name, path = path[1:].split("/", 2)
         form = f"{app}/{name}"
