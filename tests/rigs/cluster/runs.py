@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+import click
 
 from tests.orders import definition
 from tests.rigs.cluster import faults, load
@@ -23,14 +25,18 @@ from tests.rigs.linear.load import JUDGED, count, judge, performed
 from tests.rigs.report import Tally
 from tests.rigs.server import Variant, weak
 from tests.rigs.weakened import UNCONDITIONAL
+from tests.table import table
 
 ASYNCHRONOUS = "asynchronous replication"
 """A protection that the database lacks, not the service."""
 
 LOST = "lost"
-_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, "acknowledged writes", LOST, *JUDGED)
-# Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
+_COPIED = "nodes copied again"
+"""Those that did not follow of themselves."""
 
+_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, _COPIED, "acknowledged writes", LOST, *JUDGED)
+_INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s", "requests cut, 502 or 503")
+_EACH = ("fault", "which", "seconds without an acknowledged write", "requests cut, 502 or 503")
 _CLIENTS = 8
 _BEFORE, _AFTER = 3.0, 3.0
 _CYCLE = 36.0
@@ -49,36 +55,35 @@ class Plan:
     kills_instances: bool = True
 
 
-@dataclass(slots=True)
-class Outcome:
-    plan: Plan
-    tally: Tally
-    means: str = ""
-    copied: int = 0
-    """Nodes that did not follow of themselves, and were copied again."""
-
-    interruptions: list[faults.Interruption] = field(default_factory=list)
-    statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-
-def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Outcome:
-    outcome = Outcome(plan, Tally(plan.name, _HEADINGS))
+def run(plan: Plan, directory: Path) -> Tally:
+    """Start a cluster, load and torment it, judge what is left of it, and show what each fault did."""
+    tally = Tally(plan.name, _HEADINGS)
     with _cluster(plan, directory) as cluster:
-        say(f"{plan.name}: started in {outcome.tally.seconds + time.monotonic():.0f} s")
-        outcome.means = cluster.database.network.means
+        click.echo(f"{plan.name}: started in {tally.seconds + time.monotonic():.0f} s")
         load.service_at(cluster.balancer.port).publish(FORM, definition(), Form_Definition_Version="1")
-        tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer, say)
+        tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer)
         seen, records, end = _loaded(plan, cluster, tormentor, directory / "over")
-        say(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
-        _judge(outcome, cluster, seen, records)
+        click.echo(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
+        _judge(tally, plan, cluster, seen, records)
     times = [at for client in seen for at in client.times]
     unanswered = [at for client in seen for at in client.unanswered]
-    outcome.interruptions = faults.interruptions(tormentor.faults, times, unanswered, end)
-    outcome.tally.counts += Counter(each.kind for each in tormentor.faults)
-    outcome.tally.violations += faults.too_long(outcome.interruptions)
-    outcome.copied = tormentor.copied
-    outcome.tally.ended()
-    return outcome
+    found = faults.interruptions(tormentor.faults, times, unanswered, end)
+    tally.counts += Counter(each.kind for each in tormentor.faults)
+    tally[_COPIED] = tormentor.copied
+    tally.violations += faults.too_long(found)
+    _show(plan, found, sum((client.statuses for client in seen), Counter[tuple[str, str]]()))
+    if plan.weakness:
+        click.echo("\n".join(tally.violations[:3]))
+    return tally.ended()
+
+
+def _show(plan: Plan, found: list[faults.Interruption], answers: Counter[tuple[str, str]]) -> None:
+    click.echo(f"\n## {plan.name}\n")
+    if found:
+        rows = [(each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in found]
+        click.echo(f"{table(_EACH, rows)}\n\n{table(_INTERRUPTIONS, faults.summary(found))}\n")
+    statuses, kinds = sorted({status for _, status in answers}), sorted({what for what, _ in answers})
+    click.echo(table(("request", *statuses), [(what, *(answers[what, each] for each in statuses)) for what in kinds]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +132,17 @@ def _loaded(
         return [client.result() for client in clients], records, end
 
 
-def _judge(outcome: Outcome, cluster: _Cluster, seen: list[load.Seen], records: list[Record]) -> None:
-    ports, tally = [instance.port for instance in cluster.instances], outcome.tally
+def _judge(tally: Tally, plan: Plan, cluster: _Cluster, seen: list[load.Seen], records: list[Record]) -> None:
+    ports = [instance.port for instance in cluster.instances]
     tally["acknowledged writes"] = sum(len(client.acknowledged) for client in seen)
     tally["unknown outcomes"] = sum(client.unknown for client in seen)
-    outcome.statuses = sum((client.statuses for client in seen), Counter[tuple[str, str]]())
     lost = load.lost(ports, seen)
     tally[LOST] = len(lost)
     tally.violations += [*lost, *(fault for client in seen for fault in client.faults), *load.miscounted(ports, seen)]
-    last = read_all(cluster.balancer.port, outcome.plan.operations)
-    judge_all(tally, records, last, outcome.plan.operations)
+    judge_all(tally, records, read_all(cluster.balancer.port, plan.operations), plan.operations)
 
+
+# Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
 
 _HISTORIANS = 4
 _OF_A_ROUND = 10
