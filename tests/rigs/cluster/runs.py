@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +13,18 @@ from pathlib import Path
 import click
 
 from tests.orders import definition
-from tests.rigs.cluster import faults, load
+from tests.rigs import judging
+from tests.rigs.cluster import faults
 from tests.rigs.cluster.database import Database
 from tests.rigs.cluster.instances import Balancer, Instance
-from tests.rigs.ledger import FORM
+from tests.rigs.cluster.load import BalancedClient, service_at
+from tests.rigs.ledger import FORM, Cut, Ledger
 from tests.rigs.linear import client
 from tests.rigs.linear.checker import Operation
 from tests.rigs.linear.client import Record
 from tests.rigs.linear.load import JUDGED, count, judge, performed
 from tests.rigs.report import Tally
-from tests.rigs.server import Variant, weak
+from tests.rigs.server import Variant, weak, working
 from tests.rigs.weakened import UNCONDITIONAL
 from tests.table import table
 
@@ -31,10 +32,13 @@ ASYNCHRONOUS = "asynchronous replication"
 """A protection that the database lacks, not the service."""
 
 LOST = "lost"
+"""Violations by what is read back at the end: an acknowledged write that is not there, or not as it was written."""
+
+_WRITES = "acknowledged writes"
 _COPIED = "nodes copied again"
 """Those that did not follow of themselves."""
 
-_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, _COPIED, "acknowledged writes", LOST, *JUDGED)
+_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, _COPIED, _WRITES, LOST, *JUDGED)
 _INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s", "requests cut, 502 or 503")
 _EACH = ("fault", "which", "seconds without an acknowledged write", "requests cut, 502 or 503")
 _CLIENTS = 8
@@ -57,21 +61,34 @@ class Plan:
 
 def run(plan: Plan, directory: Path) -> Tally:
     """Start a cluster, load and torment it, judge what is left of it, and show what each fault did."""
-    tally = Tally(plan.name, _HEADINGS)
+    tally, ledger = Tally(plan.name, _HEADINGS), Ledger()
     with _cluster(plan, directory) as cluster:
         click.echo(f"{plan.name}: started in {tally.seconds + time.monotonic():.0f} s")
-        load.service_at(cluster.balancer.port).publish(FORM, definition(), Form_Definition_Version="1")
+        port = cluster.balancer.port
+        clients = [BalancedClient(port, ledger, number) for number in range(_CLIENTS)]
+        service_at(port).publish(FORM, definition(), Form_Definition_Version="1")
+        for client in clients:
+            client.begin()
         tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer)
-        seen, records, end = _loaded(plan, cluster, tormentor, directory / "over")
-        click.echo(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
-        _judge(tally, plan, cluster, seen, records)
-    times = [at for client in seen for at in client.times]
-    unanswered = [at for client in seen for at in client.unanswered]
-    found = faults.interruptions(tormentor.faults, times, unanswered, end)
+        records, end = _loaded(plan, clients, tormentor, port)
+        click.echo(f"{ledger.writes} writes were acknowledged; reading them all")
+        now = ledger.tick()
+        # Older definitions are not served: the judge looks for them in a tree, and there is none.
+        expected = [each for each in ledger.at(Cut(now, now)) if not each.resource.is_published]
+        verdict = judging.judge(service_at(port), directory, expected)
+        judge_all(tally, records, read_all(port, plan.operations), plan.operations)
+    lines = [client.line for client in clients]
+    written, unanswered = (
+        [at for line in lines for at in line.written],
+        [at for line in lines for at in line.unanswered],
+    )
+    found = faults.interruptions(tormentor.faults, written, unanswered, end)
     tally.counts += Counter(each.kind for each in tormentor.faults)
-    tally[_COPIED] = tormentor.copied
+    tally.counts += Counter({_COPIED: tormentor.copied, _WRITES: ledger.writes, LOST: len(verdict.violations)})
+    tally["unknown outcomes"] += sum(line.unknown for line in lines)
+    tally.violations += [*verdict.violations, *(fault for client in clients for fault in client.violations)]
     tally.violations += faults.too_long(found)
-    _show(plan, found, sum((client.statuses for client in seen), Counter[tuple[str, str]]()))
+    _show(plan, found, sum((line.statuses for line in lines), Counter[tuple[str, str]]()))
     if plan.weakness:
         click.echo("\n".join(tally.violations[:3]))
     return tally.ended()
@@ -112,34 +129,16 @@ def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
 
 
 def _loaded(
-    plan: Plan, cluster: _Cluster, tormentor: faults.Tormentor, over: Path
-) -> tuple[list[load.Seen], list[Record], float]:
-    port, seconds = cluster.balancer.port, plan.kills * _CYCLE
-    with (
-        ProcessPoolExecutor(_CLIENTS, mp_context=multiprocessing.get_context("spawn")) as pool,
-        ThreadPoolExecutor(1) as beside,
-    ):
-        clients = [pool.submit(load.run, port, number, over) for number in range(_CLIENTS)]
-        history: Future[list[Record]] = beside.submit(perform_all, port, plan.operations, seconds, 1)
-        try:
-            time.sleep(_BEFORE)
-            tormentor.torment(plan.kills, plan.cuts, kills_instances=plan.kills_instances)
-            records = history.result()
-            time.sleep(_AFTER)
-        finally:
-            end = time.monotonic()
-            over.touch()
-        return [client.result() for client in clients], records, end
-
-
-def _judge(tally: Tally, plan: Plan, cluster: _Cluster, seen: list[load.Seen], records: list[Record]) -> None:
-    ports = [instance.port for instance in cluster.instances]
-    tally["acknowledged writes"] = sum(len(client.acknowledged) for client in seen)
-    tally["unknown outcomes"] = sum(client.unknown for client in seen)
-    lost = load.lost(ports, seen)
-    tally[LOST] = len(lost)
-    tally.violations += [*lost, *(fault for client in seen for fault in client.faults), *load.miscounted(ports, seen)]
-    judge_all(tally, records, read_all(cluster.balancer.port, plan.operations), plan.operations)
+    plan: Plan, clients: Sequence[BalancedClient], tormentor: faults.Tormentor, port: int
+) -> tuple[list[Record], float]:
+    """Let the clients work while the cluster is tormented; what was recorded besides, and when the work ended."""
+    with ThreadPoolExecutor(1) as beside, working([client.act for client in clients]):
+        history = beside.submit(perform_all, port, plan.operations, plan.kills * _CYCLE, 1)
+        time.sleep(_BEFORE)
+        tormentor.torment(plan.kills, plan.cuts, kills_instances=plan.kills_instances)
+        records = history.result()
+        time.sleep(_AFTER)
+        return records, time.monotonic()
 
 
 # Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
