@@ -3,8 +3,11 @@
 import io
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress
+from persistence.storage.reader import StoreReader
 
 
 def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -14,6 +17,18 @@ def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
         for name, content in files.items():
             archive.writestr(name, content)
     return held.getvalue()
+
+
+def addresses(store: StoreReader) -> Iterator[Address]:
+    """The addresses of all files of a tree."""
+    for form in store.forms():
+        for version in store.versions(form):
+            main = DefinitionAddress(form, version, FORM_XHTML)
+            yield from (DefinitionAddress(form, version, name) for name in store.names(main))
+        for collection in Collection:
+            for document in store.documents(form, collection):
+                data = DocumentAddress(form, collection, document, DATA_XML)
+                yield from (data.moved(collection, name) for name in store.names(data))
 
 
 def tree(root: Path | str) -> dict[str, tuple[bytes, int]]:
