@@ -111,15 +111,6 @@ def copy(planted: Path, directory: Path, settings: str = SETTINGS) -> None:
         store.leases.lock(replace(address, document="\u202eE"), LeaseHolder("bob\x9b"), 600)
 
 
-def damage_backup(directory: Path) -> None:
-    """Change a file of the newest backup, which is then not what its digest says."""
-    backup = max(each for each in (directory / "backups").iterdir() if each.name[0] == "2")
-    file = next(backup.rglob("leave/data/d/data.xml"))
-    content = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content.replace(b"2", b"3"))
-
-
 def make_old(directory: Path) -> None:
     """Leave the tree as the format before left it."""
     root = directory / "data"
