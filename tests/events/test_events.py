@@ -174,6 +174,7 @@ def form(following: Following) -> str:
     following.service.publish(name, definition(""))
     while following.types_after(cursor, 1)[-1] != "form.published":
         cursor = following.page(cursor)["next"]
+    eventually(lambda: following.state["waiting"] == 0, PATIENCE)  # of the test before
     following.received.clear()
     return name
 
@@ -551,7 +552,7 @@ def _serving(directory: Path) -> Iterator[Service]:
         yield service
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("app", "is_written_again"), [("long", False), ("short", True)])
 def test_a_kill_costs_no_event(tmp_path: Path, step: int, app: str, *, is_written_again: bool) -> None:
     """In ``short`` no history is kept: the next save replaces the revision that the killed one has committed."""

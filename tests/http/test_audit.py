@@ -186,7 +186,7 @@ def reading(service: Service, form: str) -> list[tuple[str, int]]:
 
 def test_pages_that_show_form_data_have_lines_where_reads_have_them(tmp_path: Path) -> None:
     secret = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data").add("desk")
-    with audited(tmp_path, more='administrators = ["desk"]', reads=True, is_real=True) as service:
+    with audited(tmp_path, more='administrators = ["desk"]', reads=True) as service:
         service.extra["Authorization"] = f"Bearer {secret}"
         for form in (FORM, "other/form"):
             service.put(f"{form}/form/form.xhtml", SINGLETON.replace(b"true", b"false"))

@@ -229,8 +229,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def fronted(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory: Path = tmp_path_factory.mktemp("answering")
-    with serving(directory, env={"PERSISTENCE_CONFIG": str(settings(directory, provider.port))}, alone=True) as service:
+    with serving(tmp_path_factory.mktemp("answering"), settings=settings(provider.port), alone=True) as service:
         yield service
 
 
