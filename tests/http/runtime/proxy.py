@@ -114,12 +114,8 @@ class Proxy:
     # Definitions.
 
     def read_form(self, form: str, name: str = "form.xhtml", **own: object) -> Answer:
-        """HEAD and GET of a definition, of the version of a document or of the latest."""
-        version = own.pop("Form_Definition_Version", None)
-        if document := own.pop("For_Document_Id", None):
-            collection = "draft" if own.pop("For_Document_IsDraft", None) == "true" else "data"
-            version = self.send("HEAD", f"{form}/{collection}/{document}/data.xml")["Orbeon-Form-Definition-Version"]
-        own["Form_Definition_Version"] = version or self.latest(form) or 1
+        """HEAD and GET of a definition, of a version or of the latest."""
+        own = {"Form_Definition_Version": self.latest(form) or 1} | own
         head = self.send("HEAD", f"{form}/form/{name}", **own)
         got = self.send("GET", f"{form}/form/{name}", **own)
         assert (head.status, head["Last-Modified"]) == (got.status, got["Last-Modified"])

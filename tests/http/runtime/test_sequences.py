@@ -2,7 +2,7 @@
 
 from tests import orders
 from tests.http.runtime.proxy import FORMAT, SAVED, Proxy, data, fresh
-from tests.http.runtime.releases import BOB, CLEO
+from tests.http.runtime.releases import BOB
 from tests.orders import found
 from tests.published import definition
 from tests.service import V1
@@ -64,26 +64,6 @@ def test_it_is_opened_for_editing_and_saved_again(lea: Proxy, form: str) -> None
     assert lea.remove(path).status == 204
 
 
-def test_a_draft_is_saved_by_itself_and_then_the_data(lea: Proxy, form: str) -> None:
-    """4.11, the order of the runtime: the draft's files can be read until the last PUT, and then all of it is gone."""
-    document, old, new = fresh(), f"{fresh()}.bin", f"{fresh()}.bin"
-    saved, draft = f"{form}/data/{document}", f"{form}/draft/{document}"
-    lea.publish(form, orders.definition())
-    lea.save(form, document, old)
-    for expected in (201, 204):
-        lea.write(f"{draft}/{new}", b"new", FORMAT, **V1)
-        body = data(draft, new)
-        assert lea.write(f"{draft}/data.xml", body, FORMAT, **V1).status == expected
-    assert drafts(lea, form, f'<drafts for-document-id="{document}">only</drafts>') == [f"{document}°"]
-    assert lea.read_form(form, For_Document_Id=document, For_Document_IsDraft="true").status == 200
-    copied = lea.read(f"{draft}/{new}")
-    assert lea.write(f"{saved}/{new}", copied.body, SAVED, **V1).status == 201
-    assert lea.write(f"{saved}/data.xml", data(saved, old, new), SAVED).status == 204
-    assert [lea.read(f"{draft}/{name}").status for name in ("data.xml", new)] == [404, 404]
-    assert lea.send("HEAD", f"{draft}/{new}").status == 404
-    assert [lea.read(f"{saved}/{name}").status for name in ("data.xml", old, new)] == [200, 200, 200]
-
-
 def test_a_new_form_is_kept_as_a_draft_and_opened_again(lea: Proxy, form: str) -> None:
     """4.11, "draft for new": it has an owner of its own, and nobody finds it when it is saved or thrown away."""
     never = '<drafts for-never-saved-document="true">only</drafts>'
@@ -102,19 +82,6 @@ def test_a_new_form_is_kept_as_a_draft_and_opened_again(lea: Proxy, form: str) -
         assert (lea.read(path).status, drafts(lea, form, never)) == (404, [])
 
 
-def test_a_form_is_loaded(lea: Proxy, form: str) -> None:
-    """12.3: HEAD and GET, by nothing, by a version, and by the document that is opened."""
-    for version in (1, 2):
-        lea.publish(form, definition(f"<title>{version}</title>"), "next")
-    lea.save(form, "D", version=1)
-    for own, version in (({}, "2"), ({"Form_Definition_Version": 1}, "1"), ({"For_Document_Id": "D"}, "1")):
-        got = lea.read_form(form, **own)
-        app, name = form.split("/")
-        said = [got[f"Orbeon-Form-Definition-{what}"] for what in ("App", "Form", "Version")]
-        assert (got.status, said) == (200, [app, name, version])
-        assert f"<title>{version}</title>" in got.body.decode()
-
-
 def test_data_is_deleted(lea: Proxy, form: str) -> None:
     """12.4: without a version from the runtime; the proxy finds it. What is gone is 410, and so is the second try."""
     path, file = f"{form}/data/D/data.xml", f"{fresh()}.bin"
@@ -127,21 +94,6 @@ def test_data_is_deleted(lea: Proxy, form: str) -> None:
     got = lea.read(path)
     assert (again.status, got["Orbeon-Form-Definition-Version"]) == (201, "3")
     assert got["Orbeon-Created"] == again["Orbeon-Last-Modified"]
-
-
-def test_data_is_duplicated(lea: Proxy, form: str) -> None:
-    """12.5: GET, all attachments under the new id, then the data with version and stage of the original."""
-    document, copy, file = fresh(), fresh(), f"{fresh()}.bin"
-    lea.save(form, document, file, version=2, Workflow_Stage="started")
-    cleo, base = lea.of(CLEO), f"{form}/data/{copy}"
-    original = cleo.read(f"{form}/data/{document}/data.xml", FORMAT)
-    content = cleo.read(f"{form}/data/{document}/{file}").body
-    own = {"Form_Definition_Version": original["Orbeon-Form-Definition-Version"]}
-    assert cleo.write(f"{base}/{file}", content, SAVED, **own).status == 201
-    body, stage = original.body.replace(document.encode(), copy.encode()), original["Orbeon-Workflow-Stage"]
-    assert cleo.write(f"{base}/data.xml", body, SAVED, **own, Workflow_Stage=stage).status == 201
-    assert facts(cleo, f"{base}/data.xml") == ["cleo", "office", "cleo", "started", "2"]
-    assert cleo.read(f"{base}/{file}").body == content
 
 
 def test_forms_are_published(lea: Proxy, form: str) -> None:
