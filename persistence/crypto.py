@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from persistence.errors import ConfigurationError, ConflictError, DamagedError, NotFoundError, StartupError, disk_errors
-from persistence.limits import CHUNK, MOST_TOKENS_OF_VALUE
+from persistence.limits import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.queries import ControlFilter, Query, TextMatch
 from persistence.model.texts import Instant, next_after
@@ -81,7 +81,7 @@ class KeyRing:
                 return each
             control = each.path.rpartition("/")[2]
             own = (self.token(key_id, form, control, each.text) for key_id in self.keys)
-            return replace(each, tokens=(*each.tokens, *own)[:MOST_TOKENS_OF_VALUE])
+            return replace(each, tokens=(*each.tokens, *own))
 
         return replace(query, controls=tuple(map(with_own, query.controls)))
 

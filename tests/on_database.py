@@ -17,9 +17,8 @@ _LINES = "the lines name the data directory"
 _ELSEWHERE = "a database keeps the attachments of its data itself, or has them in S3"
 
 FILES_ONLY = {
-    "test_append_only.py": "it has a service of each engine itself",
     "test_audit.py::test_a_service_does_not_start_with_an_audit_that_it_cannot_write": "it needs a directory",
-    "test_conditions.py::test_a_file_replaced_by_hand": _BY_HAND,
+    "test_documents.py::test_a_file_replaced_by_hand": _BY_HAND,
     "test_documents.py::test_every_file_of_real_input": _STORED,
     "test_datasources.py": "several trees: tests/postgresql/test_http.py has a database beside a tree",
     "test_definitions.py::test_replaced_and_deleted_definitions_stay_in_the_history": _STORED,
@@ -36,7 +35,8 @@ FILES_ONLY = {
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": _STORED,
     "test_encryption.py::test_nothing_marked_is_found_on_disk": _STORED,
     "test_encrypted_search.py::test_the_command_and": "it is about a tree, as tests/cli and tests/pages are",
-    "test_encryption_places.py": "it has a service of each engine itself",
+    "test_encryption_places.py::test_a_check_finds_a_missing_seal": _STORED,
+    "test_encryption_places.py::test_a_move_to_a_database_and_back": "it has a service of each engine itself",
     "test_encryption_notes.py": "it is about sidecars as files",
     "test_export.py::test_what_is_damaged_is_left_out": _DAMAGE,
     "test_export.py::test_with_history_and_drafts_nothing_is_missing": _STORED,

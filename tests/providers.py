@@ -63,6 +63,7 @@ def providing(answers: Answers) -> Iterator[Provider]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else the second part of an answer waits for an acknowledgement of the first
 
         def do(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)

@@ -97,7 +97,7 @@ NOT_OF_A_PAIR = {
 """Tests that say nothing of a pair, by the beginning of their name, and why."""
 
 DIFFERENT = {
-    "test_conditions.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
+    "test_documents.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
     "test_definitions.py::test_deleting_a_definition_leaves_the_rest": "a deleted form's permissions are not told",
     "test_encryption.py::test_a_changed_file": _DAMAGED,
     "test_encryption.py::test_an_attachment_is_decrypted_only": f"the sidecar has no flag: {_NOTE}",

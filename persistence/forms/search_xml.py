@@ -20,7 +20,7 @@ from persistence.forms.messages import (
     text,
     text_in,
 )
-from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS, MOST_TOKENS_OF_VALUE
+from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS
 from persistence.model.addresses import Form
 from persistence.model.permissions import FINDING, OPERATIONS, User
 from persistence.model.queries import (
@@ -156,7 +156,7 @@ def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]
             if tokens > MOST_TOKENS:
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
         # Another service sends them, which has encrypted the values that are here (its ``ControlFilter``).
-        sent = filter(is_token, query.get("tokens", "").split()[:MOST_TOKENS_OF_VALUE])
+        sent = filter(is_token, query.get("tokens", "").split())
         filters.append(ControlFilter(_path(query), match, term, query.get("or", ""), tuple(sent)))
     return tuple(filters)
 

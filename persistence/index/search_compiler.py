@@ -42,6 +42,7 @@ from persistence.limits import (
     LEAPS,
     MOST_GATHERED,
     MOST_TRIED,
+    MOST_VALUE_TOKENS,
     SEARCHED_OWNERS,
     VALUE_COSTS,
 )
@@ -410,6 +411,10 @@ class Search:
 
     def conditions(self, query: Query) -> list[Condition] | None:
         """Return the conditions of a search; ``None`` where no document can meet them: a control is not indexed."""
+        if sum(len(each.tokens) for each in query.controls) > MOST_VALUE_TOKENS:
+            raise BadRequestError(
+                f"a search has at most {MOST_VALUE_TOKENS} tokens of encrypted values: search fewer, or retire old keys"
+            )
         filters: tuple[ControlFilter | FieldFilter, ...] = (*query.controls, *query.fields)
         named: dict[str, list[ControlFilter | FieldFilter]] = {}
         for each in dict.fromkeys(filters):

@@ -138,6 +138,14 @@ def test_a_notice_says_that_only_whole_values_are_found(service: Service, form: 
     assert answer["Svc-Notice"] == f"'{SSN}' is encrypted: its values are only with the match exact found"
 
 
+@pytest.mark.parametrize(("count", "status"), [(20, 200), (21, 400)])
+def test_tokens_that_another_service_sends_are_bounded(service: Service, form: str, count: int, status: int) -> None:
+    save(service, form)
+    ring = 199 * (f"0:{'0' * 32}",)  # and one of the service's own key
+    conditions = [exactly(SSN, f"{number}", tokens=" ".join(ring), **{"or": "x"}) for number in range(count)]
+    assert search(service, form, *conditions).status == status
+
+
 def test_a_token_that_a_client_sends_is_dropped(service: Service, form: str) -> None:
     sent = data().replace(
         b"<ssn>", b'<ssn xmlns:fr="http://orbeon.org/oxf/xml/form-runner" fr:value-encrypted-token="k:forged">'

@@ -33,11 +33,12 @@ from persistence.storage.layout import HISTORY, revision_of
 from tests import orders
 from tests import service as services
 from tests.cli.test_parquet import files as tables
+from tests.cli.test_parquet import typed_definition
 from tests.cli.test_workbooks import sheets
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
-from tests.pages.test_shown_values import definition, filled
+from tests.pages.test_shown_values import filled
 from tests.searches import NAME
 from tests.service import PUBLIC, V1, Answer, Service, running
 from tests.waiting import eventually
@@ -189,10 +190,11 @@ def test_a_table_has_the_data_of_one_form(choice: Service, kind: str, monkeypatc
         assert choice.raw("GET", query).refuses(501, "this needs pyarrow, which is not installed")
 
 
-def test_a_table_comes_with_its_problems(service: Service) -> None:
-    assert service.put("town/permit/form/form.xhtml", definition(), **V1).status == 201
+def test_a_table_has_labels_of_a_language_and_comes_with_its_problems(service: Service) -> None:
+    assert service.put("town/permit/form/form.xhtml", typed_definition(), **V1).status == 201
     assert service.put("town/permit/data/d/data.xml", filled(cost="<cost>much</cost>"), **V1).status == 201
-    answer = service.raw("GET", f"{EXPORT}/town/permit?format=parquet")
+    answer = service.raw("GET", f"{EXPORT}/town/permit?format=parquet&lang=de")
+    assert "Der Titel" in tables(answer.body)["documents.parquet"].schema.names
     archive = zipfile.ZipFile(io.BytesIO(answer.body))
     assert archive.namelist() == ["documents.parquet", "rows.parquet", "problems.txt"]
     expected = "town/permit/data/d/data.xml: a value of s/cost is not a valid decimal: it is null\n"
