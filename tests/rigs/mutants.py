@@ -32,7 +32,12 @@ _DOT = 'if segment.startswith(".") and (not may_be_hidden or not segment.strip("
 _PROTECTING = "return route.data.storage.leases.protecting(address, user)"
 
 MUTANTS = (
-    ("commit order: the old content goes too early", "storage/commit", "sync_open(directory)\n    f", "path\n    f"),
+    (
+        "commit order: the old content goes too early",
+        "storage/commit",
+        "files.sync_open(directory)\n    f",
+        "id(directory)\n    f",
+    ),
     ("a missing fsync of the content", "storage/commit", "                upload.sync()", "                pass"),
     ("a dropped condition, If-Match", "services/rules", "    if expected is not None:", "    if False:"),
     ("a skipped permission", "services/rules", "if not allowed.allows(*any_of):", "if not any_of:"),
