@@ -33,8 +33,7 @@ from persistence.storage.layout import HISTORY, revision_of
 from tests import orders
 from tests import service as services
 from tests.cli.test_tables import files as tables
-from tests.cli.test_tables import typed_definition
-from tests.cli.test_workbooks import sheets
+from tests.cli.test_tables import sheets, typed_definition
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
