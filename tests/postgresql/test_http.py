@@ -20,7 +20,6 @@ from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 from tests.service import PROVIDER, PUBLIC, Service
 
-
 _SETTINGS = """
 "svc.persistence.*.lease" = true
 "svc.persistence.provider.far.*.data" = "second"
