@@ -17,12 +17,12 @@ from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError,
 from persistence.forms.form_data import (
     ATTACHMENT_ENCRYPTED,
     ATTACHMENT_MARKER,
+    ENCRYPTED_TOKEN,
     FR_NAMESPACE,
     MARKER_WORD,
     OLD_MARKER,
     TOKEN_MARKER,
     VALUE_ENCRYPTED,
-    VALUE_TOKEN,
     PathState,
     is_value_encrypted,
     path_matcher,
@@ -321,7 +321,7 @@ class ValueEncrypter(LeafEditor):
     # ``is_encrypted``. In leaves at or below the paths, all text is encrypted but a holder's; at or below ``values``,
     # holders' too. ``sealed`` returns the seal of all encrypted values, in order. A token is an
     # attribute.
-    dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED, VALUE_TOKEN)
+    dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED, ENCRYPTED_TOKEN)
 
     def __init__(
         self, paths: Paths, values: Paths, encrypt: Encrypt, sealed: Callable[[], str], is_encrypted: IsEncrypted
@@ -349,7 +349,7 @@ class ValueEncrypter(LeafEditor):
             self._retag(begun, {ATTACHMENT_ENCRYPTED: "true"} if is_encrypted else {})
         elif text and begun.is_wanted:
             encrypted, token = self._encrypt(text, self.place)
-            added = {VALUE_ENCRYPTED: "true"} | ({} if token is None else {VALUE_TOKEN: token})
+            added = {VALUE_ENCRYPTED: "true"} | ({} if token is None else {ENCRYPTED_TOKEN: token})
             self.replace(self._retag(begun, added), end, self.encoded(as_content(encrypted)))
             self.count += 1
         else:
@@ -385,7 +385,7 @@ class ValueEncrypter(LeafEditor):
 class ValueDecrypter(LeafEditor):
     """An editor that decrypts encrypted values at all paths, and drops their attribute and seal (spec forms 4.3)."""
 
-    dropped = (VALUE_ENCRYPTED, VALUE_TOKEN)
+    dropped = (VALUE_ENCRYPTED, ENCRYPTED_TOKEN)
 
     def __init__(self, decrypt: Decrypt) -> None:
         super().__init__()

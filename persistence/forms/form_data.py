@@ -29,7 +29,7 @@ from persistence.limits import (
     MOST_VALUES,
 )
 from persistence.model.addresses import AttachmentRef, parse_holder_path
-from persistence.model.queries import is_token
+from persistence.model.queries import VALUE_TOKEN
 from persistence.model.versions import IndexKey, PathStep
 from persistence.xml import SEPARATOR, Streaming, local_name, past_limits
 
@@ -38,14 +38,14 @@ RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
 
 VALUE_ENCRYPTED = "value-encrypted"
 ATTACHMENT_ENCRYPTED = "attachment-encrypted"
-VALUE_TOKEN = "value-encrypted-token"  # noqa: S105 - the name of an attribute
+ENCRYPTED_TOKEN = "value-encrypted-token"  # noqa: S105 - the name of an attribute
 OLD_MARKER = "encrypted"
 
 MARKER_WORD = b"encrypted"  # A word in the names of all attributes of encryption
 
 VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
-TOKEN_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_TOKEN}"
+TOKEN_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ENCRYPTED_TOKEN}"
 
 ITEM = "_"  # The name of the element around each file of a control that takes several
 
@@ -381,7 +381,7 @@ class TextExtraction(Streaming):
         self._tokens.clear()
 
     def _note_token(self, paths: tuple[str, ...], token: str) -> None:
-        if is_token(token) and self._left > 0:
+        if VALUE_TOKEN.fullmatch(token) and self._left > 0:
             self._left -= len(token) * len(paths)
             for path in paths:
                 self._tokens.setdefault(path, []).append(token)

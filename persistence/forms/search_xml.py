@@ -25,6 +25,7 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import FINDING, OPERATIONS, User
 from persistence.model.queries import (
     DEFAULT_LANGUAGE,
+    VALUE_TOKEN,
     Comparison,
     ControlFilter,
     DraftFilter,
@@ -46,7 +47,6 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
     Wanted,
-    is_token,
 )
 from persistence.model.sidecar import PageRequest
 from persistence.model.texts import Instant, count, first_from, is_descending, parse_time, word
@@ -156,7 +156,7 @@ def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]
             if tokens > MOST_TOKENS:
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
         # Another service sends them, which has encrypted the values that are here (its ``ControlFilter``).
-        sent = filter(is_token, query.get("tokens", "").split())
+        sent = filter(VALUE_TOKEN.fullmatch, query.get("tokens", "").split())
         filters.append(ControlFilter(_path(query), match, term, query.get("or", ""), tuple(sent)))
     return tuple(filters)
 

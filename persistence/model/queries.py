@@ -62,8 +62,8 @@ class Drafts(Enum):
     ONLY = "only"
 
 
-is_token = re.compile(r"[0-9a-z]{1,16}:[0-9a-f]{32}", re.ASCII).fullmatch
-"""Matches what stands for an encrypted value in an index: the id of a key, and a digest."""
+VALUE_TOKEN = re.compile(r"[0-9a-z]{1,16}:[0-9a-f]{32}", re.ASCII)
+"""What stands for an encrypted value in an index: the id of a key, and a digest."""
 
 
 @dataclass(frozen=True, slots=True)
