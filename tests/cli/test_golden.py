@@ -365,7 +365,7 @@ class Session:
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
             tick()
-        text = text.replace("{url}", self._url)
+        text = text.replace("{url}", self._url).replace("{port}", self._url.rpartition(":")[2])
         for number, instant in enumerate(_INSTANT.finditer(self._printed), start=1):
             text = text.replace(f"{{{number}}}", instant.group())
         for name in ("{database}", "{other}"):
