@@ -31,9 +31,8 @@ _SELECTED: tuple[Any, ...] = (
     test_documents.test_data_and_drafts,
     test_documents.test_headers_of_get,
     test_history.test_histories,
-    test_documents.test_if_match_guards_every_resource,
+    test_documents.test_conditions_of_every_resource,
     test_documents.test_conditions,
-    test_documents.test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag,
     test_definitions.test_versions,
     test_history.test_three_saves_are_listed_newest_first,
     test_history.test_as_of_reads_what_was_current_at_a_time,
@@ -45,7 +44,7 @@ _SELECTED: tuple[Any, ...] = (
 )
 globals().update({each.__name__: each for each in _SELECTED})
 
-document, path = test_attachments.document, test_documents.path
+document = test_attachments.document
 _SETTINGS = """
 "svc.persistence.*.lease" = true
 "svc.persistence.provider.far.*.data" = "second"
