@@ -12,16 +12,16 @@ _LONGEST = 300.0
 
 
 def persistence(
-    command: str, *arguments: str, data: Path, env: Mapping[str, str] | None = None, module: str = "persistence.cli"
+    *arguments: str,
+    data: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    module: str = "persistence.cli",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return forkserver.run(
-        module,
-        [command, *arguments, "--data", str(data)],
-        cwd=data.parent,
-        env={**os.environ, **(env or {})},
-        timeout=_LONGEST,
-    )
+    """Run a command to its end, in a directory, or on a data directory and beside it."""
+    given = arguments if data is None else (*arguments, "--data", str(data))
+    cwd = cwd or data.parent if data else cwd
+    return forkserver.run(module, given, cwd=cwd, env={**os.environ, **(env or {})}, timeout=_LONGEST)
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:

@@ -85,7 +85,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not _is_left_out(item)]
     if config.getoption("--postgresql"):
         _skip(items, on_database.FILES_ONLY)
-        _mark_different(items, on_database.DIFFERENT)
     items.sort(key=_order)
     for number, item in enumerate(items):
         alone = f"long-{number}" if item.get_closest_marker("long") else None
@@ -147,13 +146,6 @@ def _skip(items: list[pytest.Item], reasons: dict[str, str]) -> None:
     for item in items:
         if reason := proxied.reason(reasons, item.nodeid):
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _mark_different(items: list[pytest.Item], reasons: dict[str, str]) -> None:
-    """Mark what a database does otherwise, with the reasons."""
-    for item in items:
-        if differs := proxied.reason(reasons, item.nodeid):
-            item.add_marker(pytest.mark.xfail(reason=differs, strict=True))
 
 
 def _is_repetition(item: pytest.Item) -> bool:

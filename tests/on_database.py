@@ -112,9 +112,6 @@ FILES_ONLY = {
 }
 """Tests that say nothing of a database, by the beginning of their name, and why: they are skipped."""
 
-DIFFERENT: dict[str, str] = {}
-"""Tests that must fail on a database, and why: it does otherwise on purpose."""
-
 
 def address(server: Server, directory: Path) -> str:
     """The address of the schema that stands for a directory."""

@@ -39,27 +39,22 @@ def test_a_worker_takes_the_processor_with_the_fewest(size: int, taken: list[int
 
 
 @pytest.mark.parametrize(
-    ("available", "wanted", "expected"), [(1, 0, 2), (2, 0, 2), (3, 0, 3), (64, 0, 4), (64, 9, 9), (8, 1, 1)]
+    ("available", "wanted", "limit", "expected"),
+    [
+        *((1, 0, "", 2), (2, 0, "", 2), (3, 0, "", 3), (64, 0, "", 4), (64, 9, "", 9), (8, 1, "", 1)),
+        *((64, 0, "max 100000\n", 4), (64, 0, "300000 100000\n", 3), (64, 0, "250000 100000\n", 3)),
+        (64, 0, "50000 100000\n", 2),
+    ],
 )
-def test_there_is_a_worker_for_each_processor_unless_the_settings_say_how_many(
-    available: int, wanted: int, expected: int, monkeypatch: pytest.MonkeyPatch
+def test_there_is_a_worker_for_each_processor_of_a_container_unless_the_settings_say_how_many(
+    available: int, wanted: int, limit: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr(processes, "_ALL", frozenset(range(available)))
-    monkeypatch.setattr(processes, "_CPU_MAX", "/nothing/there")
-    assert processes.workers(wanted) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("max 100000\n", 4), ("300000 100000\n", 3), ("250000 100000\n", 3), ("50000 100000\n", 2), ("", 4)],
-)
-def test_a_container_has_no_more_workers_than_it_may_use_processors(
-    text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    monkeypatch.setattr(processes, "_ALL", frozenset(range(64)))
     monkeypatch.setattr(processes, "_CPU_MAX", str(tmp_path / "cpu.max"))
-    assert processes.workers(0) == expected
+    assert processes.workers(wanted) == expected
+    monkeypatch.setattr(processes, "_CPU_MAX", str(tmp_path / "none"))
+    assert limit or processes.workers(wanted) == expected
 
 
 def test_processes_that_a_worker_starts_use_all_processors() -> None:

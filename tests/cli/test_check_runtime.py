@@ -504,16 +504,6 @@ def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Co
 # ``persistence health``: what containers and monitoring look at
 
 
-def test_a_service_that_can_store_is_ready(tmp_path: Path, command: Command) -> None:
-    with serving(tmp_path, alone=True) as service:
-        url = f"http://127.0.0.1:{service.port}"
-        assert command("health", "--url", url)[:2] == (0, f"ready: {url}\n")
-        (tmp_path / "settings.toml").write_text(f'bind = "0.0.0.0:{service.port}"\n')
-        assert command("health", "--config", str(tmp_path / "settings.toml")).out.startswith("ready")
-        status, out, _ = command("health", "--url", url, "--json")
-        assert (status, json.loads(out)) == (0, {"url": url, "alive": True, "ready": True, "cause": ""})
-
-
 def test_one_that_cannot_store_is_not_ready_and_one_that_is_gone_not_alive(tmp_path: Path, command: Command) -> None:
     with serving(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}, alone=True) as service:
         url = f"http://127.0.0.1:{service.port}"

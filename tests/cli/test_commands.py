@@ -9,26 +9,17 @@ import pytest
 
 from persistence import CONFIG_FILES
 from persistence.cli.service_directory import COUNT, all_claims
-from tests import forkserver
+from tests.commands import persistence
 from tests.initialised import initialised
 from tests.service import running
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(module: str, *arguments: str, cwd: Path, env: dict[str, str] | None) -> subprocess.CompletedProcess[str]:
-    """Run a module as a command to its end."""
-    return forkserver.run(module, arguments, cwd=cwd, env={**os.environ, **(env or {})})
-
-
-def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the service's command to its end."""
-    return run("persistence.cli", *arguments, cwd=cwd, env=env)
-
-
 def gunicorn(*arguments: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run gunicorn's own command to its end."""
-    return run("gunicorn", *arguments, "--no-control-socket", "persistence.app:create_app()", cwd=cwd, env=env)
+    given = (*arguments, "--no-control-socket", "persistence.app:create_app()")
+    return persistence(*given, module="gunicorn", cwd=cwd, env=env)
 
 
 CONFIGURED = ("-c", str(ROOT / "config/gunicorn.conf.py"))

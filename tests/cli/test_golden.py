@@ -45,6 +45,8 @@ from tests.opened import close, opened
 from tests.postgresql.server import fresh_schema, require_no_password, requires_postgresql
 from tests.published import definition
 from tests.s3.server import BUCKET, Fault, S3Server, Stored, serving_objects
+from tests.search_faults import await_notes
+from tests.service import Service as RunningService
 from tests.service import lockinfo
 
 BODIES = {
@@ -284,6 +286,8 @@ class Session:
                     known, (event,) = outbox.begin_target(rest), outbox.after(0, 1)
                     state = known._replace(position=event.number, cause="the target answers 500")
                     outbox.change_target(rest, known, state, event)
+            case "settle":  # until the service has taken in what is noted for the index
+                await_notes(RunningService(0, self._here / "data", self._here / "log", None))
             case "format-1":
                 make_old(self._here)
             case _:
@@ -365,7 +369,7 @@ class Session:
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
             tick()
-        text = text.replace("{url}", self._url)
+        text = text.replace("{url}", self._url).replace("{port}", self._url.rpartition(":")[2])
         for number, instant in enumerate(_INSTANT.finditer(self._printed), start=1):
             text = text.replace(f"{{{number}}}", instant.group())
         for name in ("{database}", "{other}"):
