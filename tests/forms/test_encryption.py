@@ -1,13 +1,28 @@
 """Values in form data: which are encrypted, how they are marked, and how they come back (spec forms 4.2, 4.3)."""
 
+import copy
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from lxml import etree
 
+from persistence.catalog import EncryptedControls
+from persistence.crypto import DataCipher, KeyRing, ValueCipher
 from persistence.errors import BadRequestError, BodyTooLargeError, MalformedXmlError
+from persistence.forms.controls import read_controls
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
+from persistence.forms.migration import migrate
 from persistence.limits import LONGEST_ENCRYPTED
+from persistence.model import addresses
 from persistence.model.addresses import AttachmentRef
-from persistence.model.versions import Place
+from persistence.model.versions import DATA_FORMATS, Place
+from tests.examples import examples
+from tests.forms.generated import forms
+from tests.forms.vectors import Form
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 PATHS = [("a",), ("s", "r", "c"), ("many",)]
@@ -38,12 +53,17 @@ def is_encrypted(held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - 
     return held.name == "x.bin" or (held.name == "unknown.bin" and is_said)
 
 
-def sealed(data: bytes, step: int = 50) -> bytes:
-    with ValueEncrypter(PATHS, (), seal, lambda: "s", is_encrypted) as sealing:
+def sealed(
+    data: bytes,
+    step: int = 50,
+    paths: Iterable[tuple[str, ...]] = PATHS,
+    seal: Callable[[str, Place], tuple[str, str | None]] = seal,
+) -> bytes:
+    with ValueEncrypter(paths, (), seal, lambda: "s", is_encrypted) as sealing:
         return b"".join(sealing.edited(pieces(data, step)))
 
 
-def opened(data: bytes, step: int = 50) -> bytes:
+def opened(data: bytes, step: int = 50, open_: Callable[[str, Place], str] = open_) -> bytes:
     with ValueDecrypter(open_) as opening:
         return b"".join(opening.edited(pieces(data, step)))
 
@@ -207,3 +227,84 @@ def test_what_is_left_to_do_is_seen(content: str, values: int, stale: int, plain
         survey.read([form(content)])
     assert (survey.values, survey.stale, survey.plain, survey.wrong) == (values, stale, plain, wrong)
     assert survey.is_done is not bool(stale or plain or wrong)
+
+
+# Data of generated and of real forms with some controls marked: what is marked is unreadable, and all comes back
+
+
+CIPHER = ValueCipher(KeyRing("a", {"a": bytes(32)}), addresses.Form("a", "f"), "1")
+VALUE_ENCRYPTED = f"{{{FR}}}value-encrypted"
+FEW = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def marked(definition: bytes, chance: random.Random) -> bytes:
+    """The definition with some of its controls marked, each in one of the two ways."""
+    root = etree.fromstring(definition)
+    for control in root.iterfind(".//*[@id]"):
+        if control.get("id", "").endswith("-control") and chance.random() < 0.5:
+            if chance.random() < 0.5:
+                etree.SubElement(control, f"{{{FR}}}encrypt")
+            else:
+                control.set("class", f"{control.get('class', '')} fr-encrypt".strip())
+    return etree.tostring(root)
+
+
+def data_of(definition: bytes) -> bytes:
+    """The data inside a definition, with a text of its own in every empty leaf."""
+    data = etree.fromstring(definition).find(".//{*}instance[@id='fr-form-instance']/*")
+    data = copy.deepcopy(data)
+    for number, leaf in enumerate(each for each in data.iter("*") if len(each) == 0):
+        leaf.text = f"value {number} of \u00e9"
+    return etree.tostring(data)
+
+
+def check(definition: bytes) -> int:
+    """Encrypt data of the definition's own format and both others; how many values were."""
+    count = 0
+    for data_format in DATA_FORMATS:
+        migrated = migrate(definition, data_format, is_unpublished=True)
+        paths = EncryptedControls.of(read_controls(migrated)).paths
+        data = data_of(migrated)
+        root = etree.fromstring(data)
+        secrets = {
+            leaf.text or ""
+            for path in paths
+            for element in root.findall("/".join(path))
+            for leaf in element.iter("*")
+            if leaf.text and len(leaf) == 0
+        }
+        stored = sealed(data, 10_000, paths, DataCipher(CIPHER).encrypt)
+        tree = etree.fromstring(stored)
+        assert not secrets & {element.text for element in tree.iter("*")}
+        assert sum(element.get(VALUE_ENCRYPTED) == "true" for element in tree.iter("*")) == len(secrets)
+        assert canonical(opened(stored, 10_000, CIPHER.decrypt)) == canonical(data)
+        count += len(secrets)
+    return count
+
+
+def canonical(data: bytes) -> list[tuple[str, dict[str, str], str | None]]:
+    return [
+        (str(each.tag), {str(k): str(v) for k, v in each.items()}, each.text) for each in etree.fromstring(data).iter()
+    ]
+
+
+@FEW
+@given(forms(fewest=1), st.randoms(use_true_random=False))
+def test_data_of_generated_forms_comes_back_in_every_format(form: Form, chance: random.Random) -> None:
+    check(marked(form.document().encode(), chance))
+
+
+def test_data_of_real_forms_comes_back_in_every_format(corpus: Path) -> None:
+    """And real data with half of its controls marked, as the seed's runtime saves it, in format 4.0.0."""
+    count = found = 0
+    for path in sorted(corpus.rglob("form.xhtml")):
+        count += check(marked(path.read_bytes(), random.Random(path.parent.name)))
+    for path in sorted(corpus.rglob("data/*/data.xml")):
+        definition = path.parents[2] / "form" / "form.xhtml"
+        if definition.exists():
+            paths = EncryptedControls.of(read_controls(marked(definition.read_bytes(), random.Random(1)))).paths
+            stored = sealed(path.read_bytes(), 10_000, paths, DataCipher(CIPHER).encrypt)
+            assert canonical(opened(stored, 10_000, CIPHER.decrypt)) == canonical(path.read_bytes())
+            found += stored.count(b"enc2:")
+    assert count > 300
+    assert found > 100

@@ -14,32 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from persistence import xml
+from persistence import limits, xml
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms import form_data
 from persistence.forms.definition_tree import Tree, on_tree, serialized
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import TextExtraction, ValueReader
 from persistence.forms.messages import attribute, element, text
-from persistence.limits import (
-    DEEPEST,
-    LARGEST_TREE,
-    LONGEST_NAMESPACE,
-    LONGEST_TOKEN,
-    LONGEST_XML_NAME,
-    MOST_ATTRIBUTES,
-    MOST_DECLARATIONS,
-    MOST_ELEMENTS,
-    MOST_NAMES,
-    MOST_NAMESPACES,
-    MOST_TREE_NODES,
-    XML_STEP,
-)
 from persistence.model.addresses import AttachmentRef
 from persistence.model.versions import IndexKey, PathStep
 from persistence.xml import ENCODINGS, Streaming, XmlCheck, may_mention
 
-LONG = b"u" * (LONGEST_NAMESPACE - 1)
+LONG = b"u" * (limits.LONGEST_NAMESPACE - 1)
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 
 
@@ -75,16 +61,16 @@ def refusal(parser: Streaming, chunks: Iterable[bytes]) -> str | None:
         "<?xml version='1.0' encoding='UTF-16'?><r>é</r>".encode("utf-16"),
         "<?xml version='1.0' encoding='ISO-8859-1'?><r>é</r>".encode("latin-1"),
         b"<?xml version='1.1'?><r/>",
-        b"<a>" * DEEPEST + b"</a>" * DEEPEST,
-        b"<n:r xmlns:n='" + b"u" * LONGEST_NAMESPACE + b"'/>",
+        b"<a>" * limits.DEEPEST + b"</a>" * limits.DEEPEST,
+        b"<n:r xmlns:n='" + b"u" * limits.LONGEST_NAMESPACE + b"'/>",
         b"<r x='" + b"y" * 1_000_000 + b"'/>",
         b"<r>" + b"y" * 9_000_000 + b"</r>",
         b"<r>&lt;&#233;</r>",
-        b"<r %s/>" % b" ".join(b"x%d='='" % each for each in range(MOST_ATTRIBUTES)),
-        b"<r %s/>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(MOST_NAMESPACES)),
-        b"<r>%s</r>" % (b"<a xmlns:x='u'/>" * (MOST_NAMESPACES + 1)),
-        b"<r>%s</r>" % b"".join(b"<x%d/>" % each for each in range(MOST_NAMES - 1)),
-        b"<r x='%s'/>" % (b"=" * (LONGEST_TOKEN // 2)),
+        b"<r %s/>" % b" ".join(b"x%d='='" % each for each in range(limits.MOST_ATTRIBUTES)),
+        b"<r %s/>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(limits.MOST_NAMESPACES)),
+        b"<r>%s</r>" % (b"<a xmlns:x='u'/>" * (limits.MOST_NAMESPACES + 1)),
+        b"<r>%s</r>" % b"".join(b"<x%d/>" % each for each in range(limits.MOST_NAMES - 1)),
+        b"<r x='%s'/>" % (b"=" * (limits.LONGEST_TOKEN // 2)),
     ],
 )
 def test_well_formed_documents_pass(document: bytes) -> None:
@@ -104,20 +90,20 @@ HOSTILE = {
     "external DTD": b'<!DOCTYPE r SYSTEM "http://127.0.0.1:9/x.dtd"><r/>',
     "plain document type": b"<!DOCTYPE html><html/>",
     "default attributes": b'<!DOCTYPE r [<!ATTLIST e a CDATA "x">]><r><e/></r>',
-    "deep": b"<a>" * (DEEPEST + 1) + b"</a>" * (DEEPEST + 1),
+    "deep": b"<a>" * (limits.DEEPEST + 1) + b"</a>" * (limits.DEEPEST + 1),
     "very deep": b"<a>" * 1_000_000,
-    "many elements": b"<r>" + b"<a/>" * (MOST_ELEMENTS + 1) + b"</r>",
+    "many elements": b"<r>" + b"<a/>" * (limits.MOST_ELEMENTS + 1) + b"</r>",
     "huge comment": b"<r><!--" + b"y" * 20_000_000 + b"--></r>",
     "huge name": b"<" + b"n" * 1_000_000 + b"/>",
     "huge attribute": b"<r x='" + b"y" * 20_000_000 + b"'/>",
     "huge namespace": b"<r xmlns:n='" + b"u" * 1_000_000 + b"'>" + b"<a n:x=''/>" * 20_000 + b"</r>",
     "long attributes": b"<r xmlns:a='%s' %s/>" % (LONG, b" ".join(b"a:x%d=''" % each for each in range(100_000))),
-    "many attributes": b"<r %s/>" % b" ".join(b"x%d=''" % each for each in range(MOST_ATTRIBUTES + 1)),
+    "many attributes": b"<r %s/>" % b" ".join(b"x%d=''" % each for each in range(limits.MOST_ATTRIBUTES + 1)),
     "many namespaces at a time": b"<r><a %s>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(900)) * 2,
-    "many names": b"<r>%s</r>" % b"".join(b"<x%d/>" % each for each in range(MOST_NAMES + 1)),
+    "many names": b"<r>%s</r>" % b"".join(b"<x%d/>" % each for each in range(limits.MOST_NAMES + 1)),
     "long names": b"<r xmlns='%s'>%s</r>" % (LONG, b"".join(b"<x%d/>" % each for each in range(17_000))),
-    "many prefixes": b"<r>%s</r>" % b"".join(b"<x xmlns:x%d='u'/>" % each for each in range(MOST_NAMES)),
-    "wide namespace": "<r xmlns='{}'/>".format("\U0001f600" + "u" * (LONGEST_NAMESPACE // 4)).encode(),
+    "many prefixes": b"<r>%s</r>" % b"".join(b"<x xmlns:x%d='u'/>" % each for each in range(limits.MOST_NAMES)),
+    "wide namespace": "<r xmlns='{}'/>".format("\U0001f600" + "u" * (limits.LONGEST_NAMESPACE // 4)).encode(),
     "NUL": b"<r>a\0b</r>",
     "bad UTF-8": b"<r>\xff\xfe\x80</r>",
     "Latin-1 without saying so": "<r>é</r>".encode("latin-1"),
@@ -138,17 +124,17 @@ HOSTILE = {
 }
 
 
-TOO_LONG = b"n" * (LONGEST_XML_NAME + 1)
+TOO_LONG = b"n" * (limits.LONGEST_XML_NAME + 1)
 PARTS = {
-    "deep": b"<d>" * (DEEPEST + 1),
-    "almost deep": b"<d>" * (DEEPEST - 2) + b"</d>" * (DEEPEST - 2),
+    "deep": b"<d>" * (limits.DEEPEST + 1),
+    "almost deep": b"<d>" * (limits.DEEPEST - 2) + b"</d>" * (limits.DEEPEST - 2),
     "ends": b"</d>" * 3,
-    "attributes": b"<a %s/>" % b" ".join(b"x%d=''" % each for each in range(MOST_ATTRIBUTES + 1)),
-    "many equals signs": b"<a %s/>" % b" ".join(b"x%d='='" % each for each in range(MOST_ATTRIBUTES)),
+    "attributes": b"<a %s/>" % b" ".join(b"x%d=''" % each for each in range(limits.MOST_ATTRIBUTES + 1)),
+    "many equals signs": b"<a %s/>" % b" ".join(b"x%d='='" % each for each in range(limits.MOST_ATTRIBUTES)),
     "long name": b"<%s/>" % TOO_LONG,
     "long attribute": b"<a %s=''/>" % TOO_LONG,
-    "step": b"y" * XML_STEP,
-    "namespaces": b"<r %s/>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(MOST_NAMESPACES + 1)),
+    "step": b"y" * limits.XML_STEP,
+    "namespaces": b"<r %s/>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(limits.MOST_NAMESPACES + 1)),
     "malformed": b"<&>",
     "leaves": b"<b>1</b><b/>" * 100,
 }
@@ -166,7 +152,7 @@ def test_a_long_name_is_refused_after_it_was_an_attribute_in_a_step_of_many_equa
     """Names are judged when they are new, and this one is new in a step whose tags call Python."""
     noted = PARTS["long attribute"] + PARTS["many equals signs"]
     with pytest.raises(MalformedXmlError, match="an element name of more than"):
-        check(b"<r>" + noted + b" " * XML_STEP * 3 + PARTS["long name"] + b"</r>")
+        check(b"<r>" + noted + b" " * limits.XML_STEP * 3 + PARTS["long name"] + b"</r>")
 
 
 def test_elements_are_counted_over_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,10 +179,10 @@ def test_tokens_up_to_the_limit_are_quick_and_longer_ones_refused() -> None:
     """Fed in pieces, a long token is scanned again and again: bounded, that is bearable."""
     began = time.process_time()
     for begin, end in ((b"<!--", b"-->"), (b'<a x="', b'"/>')):
-        longest = b"<r>" + (begin + b"y" * (LONGEST_TOKEN - len(begin + end)) + end) * 9 + b"</r>"
+        longest = b"<r>" + (begin + b"y" * (limits.LONGEST_TOKEN - len(begin + end)) + end) * 9 + b"</r>"
         check(*(longest[at : at + (1 << 18)] for at in range(0, len(longest), 1 << 18)))
-        with pytest.raises(MalformedXmlError, match=f"more than {LONGEST_TOKEN} bytes"):
-            check(b"<r>" + begin + b"y" * (LONGEST_TOKEN + (64 << 10)) + end + b"</r>")
+        with pytest.raises(MalformedXmlError, match=f"more than {limits.LONGEST_TOKEN} bytes"):
+            check(b"<r>" + begin + b"y" * (limits.LONGEST_TOKEN + (64 << 10)) + end + b"</r>")
     assert time.process_time() - began < 10
 
 
@@ -211,7 +197,7 @@ def is_taken(document: bytes, piece: int) -> bool:
 @pytest.mark.parametrize("beside", range(-1, 2))
 def test_what_is_taken_does_not_depend_on_the_pieces(beside: int) -> None:
     """A stored document can be read again in pieces of any size."""
-    length = LONGEST_TOKEN + beside * XML_STEP // 2
+    length = limits.LONGEST_TOKEN + beside * limits.XML_STEP // 2
     for token in (b"<!--%s-->", b"<a x='%s'/>", b"<a%s/>"):
         document = b"<r> " + token % (b" " * (length - len(token) + 2)) + b"</r>"
         assert len({is_taken(document, piece) for piece in (len(document), 100_003, 4_099)}) == 1
@@ -223,7 +209,7 @@ def test_a_long_tag_is_refused_before_it_is_taken_apart() -> None:
     attributes = " ".join(f"n{number % 900}:x{number}=''" for number in range(20_000))
     tag = f"<r{declared} {attributes}/>"
     for codec in ("utf-8", "utf-16"):
-        with pytest.raises(MalformedXmlError, match=f"more than {MOST_ATTRIBUTES} attributes"):
+        with pytest.raises(MalformedXmlError, match=f"more than {limits.MOST_ATTRIBUTES} attributes"):
             check(tag.encode(codec)[: len(tag.encode(codec)) * 3 // 4])
 
 
@@ -382,8 +368,8 @@ def test_in_a_body_it_is_a_bad_request_and_in_storage_damage(name: str) -> None:
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_what_is_too_large_is_a_bad_request(*, is_stored: bool) -> None:
-    with pytest.raises(BadRequestError, match=f"more than {LARGEST_TREE}"):
-        on_tree(b"<r>" + b" " * LARGEST_TREE + b"</r>", serialized, is_stored=is_stored)
+    with pytest.raises(BadRequestError, match=f"more than {limits.LARGEST_TREE}"):
+        on_tree(b"<r>" + b" " * limits.LARGEST_TREE + b"</r>", serialized, is_stored=is_stored)
 
 
 def test_everything_in_a_document_survives() -> None:
@@ -465,7 +451,7 @@ def name_of(tree: Tree) -> str:
 def test_declarations_of_namespaces_are_bounded() -> None:
     """Lxml takes time that grows with their square."""
     with pytest.raises(BadRequestError, match="namespaces"):
-        on_tree(b"<a>" + b'<a xmlns:a="u"/>' * (MOST_DECLARATIONS + 1) + b"</a>", name_of)
+        on_tree(b"<a>" + b'<a xmlns:a="u"/>' * (limits.MOST_DECLARATIONS + 1) + b"</a>", name_of)
 
 
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
@@ -485,9 +471,9 @@ def test_what_only_one_parser_takes_is_no_damage() -> None:
 
 def test_elements_and_attributes_of_a_tree_are_bounded() -> None:
     """Each takes some hundreds of bytes there, however short it is."""
-    most = b"<a>" + b"<a b=''/>" * ((MOST_TREE_NODES - 1) // 2) + b"%s</a>"
+    most = b"<a>" + b"<a b=''/>" * ((limits.MOST_TREE_NODES - 1) // 2) + b"%s</a>"
     assert on_tree(most % b"", name_of) == "a"
-    with pytest.raises(BadRequestError, match=str(MOST_TREE_NODES)):
+    with pytest.raises(BadRequestError, match=str(limits.MOST_TREE_NODES)):
         on_tree(most % b"<a/><a/>", name_of)
 
 

@@ -146,7 +146,7 @@ WRONG = {
 
 
 def wrong(directory: Path) -> dict[str, str]:
-    """What is wrong by itself, tests/crypto/test_access_tokens.py has in full."""
+    """What is wrong by itself, tests/services/test_access_tokens.py has in full."""
     good = token(directory, ["read"])
     payload, _, signature = good.partition(".")
     return {

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from persistence import limits
 from persistence.errors import BadRequestError, BusyError
 from persistence.forms.form_data import ExtractedText, ValueReader
 from persistence.index import protocol as module
@@ -25,14 +26,6 @@ from persistence.index.sources import (
 )
 from persistence.index.sqlite.engine import IndexWriter, PreparedDocument, limited
 from persistence.index.sqlite.tables import columns
-from persistence.limits import (
-    INDEX_KEYS_KEPT_BYTES,
-    LARGEST_FOUND,
-    MOST_HANDED,
-    MOST_HANDED_CHARACTERS,
-    MOST_INDEXED,
-    MOST_INDEXED_VALUES,
-)
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Hit, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.model.sidecar import DocumentFacts
@@ -65,24 +58,34 @@ def test_controls_of_many_large_versions_take_bounded_memory() -> None:
         for each in range(12):
             version = by(*(f"{each}-{number}".ljust(1_000, "x") for number in range(1_000)))
             assert len(version.definition.keys) == len(version.controls.numbers) == 1_000
-        assert tracemalloc.get_traced_memory()[0] < 1.5 * INDEX_KEYS_KEPT_BYTES
+        assert tracemalloc.get_traced_memory()[0] < 1.5 * limits.INDEX_KEYS_KEPT_BYTES
     finally:
         tracemalloc.stop()
 
 
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
-    values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
+    values = {
+        "a": ("x" * (limits.MOST_INDEXED - 10),),
+        "b": ("too long to fit", "fits"),
+        "c": ("y" * 7,),
+        "d": ("z" * 6,),
+    }
     made = prepared(document_with(values), by("a", "b", "c", "d"))
     found = decode(made.card).values
-    assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
-    assert sum(len(text or "") for text in columns(made.content)) <= MOST_INDEXED
+    assert {number: len("".join(each)) for number, each in found.items()} == {
+        1: limits.MOST_INDEXED - 10,
+        2: 4,
+        3: 0,
+        4: 6,
+    }
+    assert sum(len(text or "") for text in columns(made.content)) <= limits.MOST_INDEXED
 
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
-    values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
+    values = {"a": ("a",) * (limits.MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
     found = decode(prepared(document_with(values), by("a", "b", "c")).card).values
-    assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
-    most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
+    assert {number: len(each) for number, each in found.items()} == {1: limits.MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
+    most = ("\U0001f600" * 10,) * limits.MOST_INDEXED_VALUES
     Budget().hold(Hit("d", is_draft=False, facts=_FACTS, values={"a": most}), ("a",))
 
 
@@ -132,11 +135,11 @@ def test_other_errors_stay_what_they_are() -> None:
 
 def test_an_answer_counts_paths_and_values_as_often_as_they_are_asked_for() -> None:
     hit = Hit("d", is_draft=False, facts=_FACTS, values={"a": ("x" * 1_000_000,)})
-    Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_001_000))
+    Budget().hold(hit, ["a"] * (limits.LARGEST_FOUND // 1_001_000))
     with pytest.raises(BadRequestError, match="32 MiB"):
-        Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_000_000 + 1))
+        Budget().hold(hit, ["a"] * (limits.LARGEST_FOUND // 1_000_000 + 1))
     with pytest.raises(BadRequestError, match="32 MiB"):
-        Budget().hold(hit, ["p" * 1_000_000] * (LARGEST_FOUND // 1_000_000 + 1))
+        Budget().hold(hit, ["p" * 1_000_000] * (limits.LARGEST_FOUND // 1_000_000 + 1))
 
 
 def test_a_search_that_takes_too_long_is_refused_and_the_next_one_answered(
@@ -158,12 +161,12 @@ def test_a_search_that_takes_too_long_is_refused_and_the_next_one_answered(
 
 def test_what_waits_for_the_index_is_bounded() -> None:
     handed = ExtractionCache()
-    for number in range(MOST_HANDED + 10):
+    for number in range(limits.MOST_HANDED + 10):
         handed.put(str(number), "", ExtractedText({}, "x"))
     assert handed.pop("0", "") is None
-    assert handed.pop(str(MOST_HANDED), "") is not None
+    assert handed.pop(str(limits.MOST_HANDED), "") is not None
     for number in range(100):
-        handed.put(f"large {number}", "", ExtractedText({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
+        handed.put(f"large {number}", "", ExtractedText({"a": ("x" * (limits.MOST_HANDED_CHARACTERS // 10),)}, ""))
     assert sum(handed.pop(f"large {number}", "") is not None for number in range(100)) == 9
 
 
@@ -306,7 +309,7 @@ def test_thousands_of_values_more_than_a_page_has_documents_and_only_as_many_as_
     indexed.save("d-1", content_of(1, a=tuple(f"value {number}" for number in range(4_000, 6_000)), b=("x",)))
     assert names(indexed, has("value 3999", TextMatch.EXACT)) == []
     assert names(indexed, has("value 5999", TextMatch.EXACT)) == ["d-1"]
-    indexed.save("d-2", content_of(2, a=("y" * (MOST_INDEXED + 1), "z")))
+    indexed.save("d-2", content_of(2, a=("y" * (limits.MOST_INDEXED + 1), "z")))
     assert names(indexed, has("yyy")) == []
     assert names(indexed, has("z")) == ["d-2"]
 

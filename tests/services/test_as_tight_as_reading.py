@@ -211,9 +211,22 @@ class World:
         return orders.tree(answer.data)
 
 
-def _agree(directory: Path, dialect: str, seed: int, worlds: int) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("dialect", "seed", "worlds"),
+    [
+        ("orbeon", 13, _QUICK),
+        pytest.param("svc", 13, _QUICK, marks=pytest.mark.long),
+        *(
+            pytest.param(dialect, seed, _LONG, marks=pytest.mark.long)
+            for dialect in ("svc", "orbeon")
+            for seed in range(2)
+        ),
+    ],
+)
+def test_searches_show_what_a_get_shows(tmp_path: Path, dialect: str, seed: int, worlds: int) -> None:
     random, read, refused = Random(f"{dialect} {seed}"), 0, 0
-    with serving(directory, dialect) as client:
+    with serving(tmp_path / "data", dialect) as client:
         for number in range(worlds):
             world = World(client, random)
             for user in _USERS:
@@ -225,16 +238,3 @@ def _agree(directory: Path, dialect: str, seed: int, worlds: int) -> None:
                     world.compare(user)
     assert read > worlds * 5, "hardly anything could be read: nothing was shown"
     assert refused > worlds * 5, "hardly anything was refused: nothing was shown"
-
-
-@pytest.mark.parametrize("dialect", [pytest.param("svc", marks=pytest.mark.long), "orbeon"])
-def test_searches_show_what_a_get_shows(tmp_path: Path, dialect: str) -> None:
-    _agree(tmp_path / "data", dialect, 13, _QUICK)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("dialect", [pytest.param("svc", marks=pytest.mark.long), "orbeon"])
-def test_many_searches_show_what_a_get_shows(tmp_path: Path, dialect: str, seed: int) -> None:
-    _agree(tmp_path / "data", dialect, seed, _LONG)
