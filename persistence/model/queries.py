@@ -29,9 +29,8 @@ class TextMatch(Enum):
     LT = "lt"
     BETWEEN = "between"
 
-    @property
-    def is_range(self) -> bool:
-        return self not in {TextMatch.SUBSTRING, TextMatch.TOKEN, TextMatch.EXACT}
+    def __init__(self, name: str) -> None:
+        self.is_range = name not in {"substring", "token", "exact"}
 
 
 class Field(Enum):
