@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from persistence.dialect import ORBEON
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
-from persistence.forms.messages import ChildReader, attributes_of, element, text_in
+from persistence.forms.messages import attributes_of, element, read_children, text_in
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
 from persistence.properties.properties import FormProperties, NameTree
@@ -202,8 +202,7 @@ def _read(data: bytes) -> dict[Name, str]:
         if child.tag.rpartition(SEPARATOR)[2] == "property" and child.get("name") and not child.get("processor-name"):
             found[tuple(child.get("name").strip().split("."))] = child.get("value", text_in(child))
 
-    with ChildReader(take) as reader:
-        reader.read([data])
+    read_children([data], take)
     if not found:
         raise BadRequestError("no element <property> with a name is below its root")
     return found

@@ -205,9 +205,9 @@ class TableExport:
                 report(str(error))
 
     def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
-        with closing(self._export.opened(revision)) as file, CellReader(columns.matcher) as reader:
+        with closing(self._export.opened(revision)) as file:
             try:
-                cells = reader.read(file.pieces()).cells
+                cells = CellReader(columns.matcher).read(file.pieces()).cells
             except BadRequestError as error:
                 raise BadRequestError(f"{address}: {error}") from error
         known = (cells.get(at, ()) for at in range(len(columns.headings)))

@@ -183,10 +183,9 @@ class ImportWriter:
             for each in self.plan.placed:
                 if not (isinstance(each.address, DocumentAddress) and each.address.is_main) or each.content is None:
                     continue
-                with HolderReader(is_own) as reader:
-                    for holder in reader.read(each.content()).holders:
-                        if holder.held.collection is not None:
-                            self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
+                for holder in HolderReader(is_own).read(each.content()).holders:
+                    if holder.held.collection is not None:
+                        self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
         return self._holders.get((address.collection, address.name))
 
     def _require_key(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload) -> None:

@@ -235,9 +235,7 @@ class DocumentPlan:
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if controls is None:
             return
-        with HolderReader(self._is_own) as reader:
-            holders = reader.read(from_start(found.opened)).holders
-        for holder in holders:
+        for holder in HolderReader(self._is_own).read(from_start(found.opened)).holders:
             if holder.held.collection is not None:
                 key, path = (holder.held.collection, holder.held.name), holder.path
                 is_encrypted = any(path[:length] in controls.paths for length in range(1, len(path) + 1))
@@ -276,8 +274,8 @@ class DocumentPlan:
 
     def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
         cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document))
-        with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
-            return survey.read(from_start(found.opened))
+        survey = EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted)
+        return survey.read(from_start(found.opened))
 
     def _is_own(self, held: AttachmentRef) -> bool:
         return (held.form, held.document) == (self.form, self.document)

@@ -230,11 +230,10 @@ class Integrity:
         older = _older_content(paths, status, descriptor)
         if older is not None:
             return f"it is that of an older revision, {older}"
-        with XmlCheck() as parser:
-            try:
-                parser.read(_pieces(descriptor))
-            except MalformedXmlError as error:
-                return f"no edit by hand: {error}"
+        try:
+            XmlCheck().read(_pieces(descriptor))
+        except MalformedXmlError as error:
+            return f"no edit by hand: {error}"
         return None
 
 
