@@ -26,7 +26,7 @@ from persistence.errors import (
     RemoteTimeoutError,
 )
 from persistence.forms import search_xml
-from persistence.forms.messages import read_request
+from persistence.forms.messages import SmallReader
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions, texts
@@ -511,7 +511,7 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            attributes = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
+            attributes = SmallReader(lambda _: None).read([answer.whole(LARGEST_ANSWER)]).root.attrib
             state = ReindexingState(attributes.get("state", ""))
             return ReindexingStatus(
                 state, int(attributes.get("document-current", "0")), int(attributes.get("document-total", "0"))
