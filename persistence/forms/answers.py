@@ -46,7 +46,7 @@ class SearchAnswer:
 
     def xml(self) -> Iterator[bytes]:
         """Yield a piece for each value: a path may be requested many times."""
-        total = attribute(_TOTAL, str(self.hits.total))
+        total = attributes_of({_TOTAL: self.hits.total})
         if not self.hits.page:
             yield element("documents", total).encode()
             return
@@ -58,7 +58,7 @@ class SearchAnswer:
                 continue
             yield f"<document{attributes}><details>".encode()
             for path in self.paths:
-                yield element("detail", attribute("path", path), text(_value(hit, path))).encode()
+                yield element("detail", attributes_of({"path": path}), text(_value(hit, path))).encode()
             yield b"</details></document>"
         yield b"</documents>"
 

@@ -147,12 +147,9 @@ def text(value: str) -> str:
     return escape(NOT_IN_XML.sub("\ufffd", value), _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
-def attribute(name: str, fact: Fact) -> str:
+def attribute(name: str, value: str | int) -> str:
     """Return an attribute, with the blank before it."""
-    value = fact if isinstance(fact, str) else fact_text(fact)
-    if _TO_CHANGE_IN_ATTRIBUTES.search(value):
-        value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
-    return f' {name}="{value}"'
+    return attributes_of({name: value})
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
@@ -165,7 +162,14 @@ Fact = str | int | bool | Sequence[str] | None
 
 def attributes_of(facts: Mapping[str, Fact]) -> str:
     """Return attributes, each with the blank before it, without those that are ``None``."""
-    return "".join(attribute(name, fact) for name, fact in facts.items() if fact is not None)
+    attributes = ""
+    for name, fact in facts.items():
+        if fact is not None:
+            value = fact if isinstance(fact, str) else fact_text(fact)
+            if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+                value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+            attributes += f' {name}="{value}"'
+    return attributes
 
 
 def fact_text(fact: Fact) -> str:
