@@ -98,7 +98,8 @@ def open_linked(path: str) -> int:
 
 def read_file(path: str) -> bytes:
     """Return the whole of a small regular file, as ``open_file`` opens it."""
-    with closing(open_file(path)) as descriptor:
+    with closing(open_to_read(path)) as descriptor:
+        require_file(os.fstat(descriptor), path)
         return read_small(descriptor)
 
 

@@ -350,18 +350,17 @@ def sync(path: str) -> None:
         files.sync(descriptor)
 
 
-def identity_of(path: str) -> tuple[int, int] | None:
-    """Return what distinguishes a file from another one at the same path; ``None`` where there is none."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_dev
-
-
-def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return the identities of the log and the shared memory beside an index; ``None`` for each that is missing."""
-    return identity_of(f"{path}-wal"), identity_of(f"{path}-shm")
+def identities(*paths: str) -> list[tuple[int, int] | None]:
+    """Return what distinguishes each file from another one at the same path; ``None`` where there is none."""
+    found = list[tuple[int, int] | None]()
+    for path in paths:
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_dev))
+    return found
 
 
 def require_own(path: str) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from persistence.catalog import Definition
 from persistence.closable import Closable, closed
-from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
+from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, as_disk_error, disk_errors
 from persistence.index.protocol import READING_SECONDS, Budget, RebuildAim, ReindexingStatus, being_read, status_in
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage, Source
@@ -299,8 +299,6 @@ class TreeIndex(Closable):
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         source = self.source(form)
         for _ in range(_PAGES):  # a person may have edited documents on the page: they are compared with their files
-            if budget is not None:
-                budget.restart()
             found = self._ask(form, scope, budget, lambda search: search.find(query), IndexedPage())
             stale = [
                 each.hit.document
@@ -310,6 +308,8 @@ class TreeIndex(Closable):
             if not stale:
                 break
             self.update(form, stale)
+            if budget is not None:
+                budget.restart()
         return found.hits
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
@@ -353,28 +353,35 @@ class TreeIndex(Closable):
             with used.reading() as index:
                 return index.search(index.partitions(), scope, budget, work)
 
-        try:
-            with disk_errors("using the index of", form):
-                changed = [each.document for each in self.journal.outstanding() if each.form == form]
-                for _ in range(_ATTEMPTS):
-                    engine.require_space(self.root)
-                    path = generations.current()
-                    if path is None and next(source.documents(), None) is None:
-                        return nothing
-                    try:
-                        if path is not None:
-                            with self._using(form, path) as used:
-                                if used.is_ready or self.is_trusted(used, _LOOKS):
-                                    return answer(used)
-                        self.pool.discard(form)
-                        self._make_ready(form)
-                    except _AgainError as error:
-                        mistake = error.mistake
-        except DiskError as error:
-            if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
-                raise DiskFullError(f"there is no room to use the index of {form}") from error
-            raise
+        with self._disk_errors(form):
+            changed = [each.document for each in self.journal.outstanding() if each.form == form]
+            for _ in range(_ATTEMPTS):
+                engine.require_space(self.root)
+                path = generations.current()
+                if path is None and next(source.documents(), None) is None:
+                    return nothing
+                try:
+                    if path is not None:
+                        with self._using(form, path) as used:
+                            if used.is_ready or self.is_trusted(used, _LOOKS):
+                                return answer(used)
+                    self.pool.discard(form)
+                    self._make_ready(form)
+                except _AgainError as error:
+                    mistake = error.mistake
         raise mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+
+    @contextmanager
+    def _disk_errors(self, form: Form) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, DiskError) as error:
+            failure = error if isinstance(error, DiskError) else as_disk_error(error, "using the index of", form)
+            if isinstance(failure, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
+                raise DiskFullError(f"there is no room to use the index of {form}") from error
+            if failure is error:
+                raise
+            raise failure from error
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
