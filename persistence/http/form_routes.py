@@ -253,9 +253,22 @@ def _diff_options(asked: Request) -> DiffOptions:
 _IGNORE_ADMIN = "ignore-admin-permissions"
 
 
-@runtime.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
-def documents(app: str, form: str) -> Response:
-    return _answered(Searching.search, Form(app, form))
+@runtime.post("/search/<app>/<form>", defaults={"ask": Searching.search}, scope=RouteScope.NAMED, only_reads=True)
+@runtime.post(
+    "/distinct-values/<app>/<form>", defaults={"ask": Searching.distinct}, scope=RouteScope.NAMED, only_reads=True
+)
+def documents_or_values(
+    ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]],
+    app: str,
+    form: str,
+) -> Response:
+    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
+    version = parse_searched(api.parser.version_header(request))
+    answer, notice = ask(api.services.searching, Form(app, form), version, _sent(), searcher)
+    key: Key | None = request.environ.get(LIMITED_KEY)
+    # It may name the nearest of all forms, also to a key that is for some of them only.
+    notice = None if key is not None and key.forms else notice
+    return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
 @runtime.post("/search", scope=RouteScope.ALL, only_reads=True)
@@ -265,23 +278,6 @@ def documents_of_all_forms(app: str | None = None) -> Response:
     if isinstance(parse_searched(api.parser.version_header(request)), int):
         raise BadRequestError("a search of several forms has all versions of each, not one")
     answer, notice = api.services.searching.search_all(app, _sent(), searcher)
-    return answered(request.environ, answer, api.headers.of_notice(notice))
-
-
-@runtime.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
-def distinct_values(app: str, form: str) -> Response:
-    return _answered(Searching.distinct, Form(app, form))
-
-
-def _answered(
-    ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]], form: Form
-) -> Response:
-    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    version = parse_searched(api.parser.version_header(request))
-    answer, notice = ask(api.services.searching, form, version, _sent(), searcher)
-    key: Key | None = request.environ.get(LIMITED_KEY)
-    # It may name the nearest of all forms, also to a key that is for some of them only.
-    notice = None if key is not None and key.forms else notice
     return answered(request.environ, answer, api.headers.of_notice(notice))
 
 

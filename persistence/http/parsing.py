@@ -199,8 +199,7 @@ class RequestParser:
     def is_administrator(self, request: Request) -> bool:
         """Return whether permissions do not count: a proxy's own search, for an export or a purge (spec runtime 5)."""
         # The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
-        has_token = _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
-        return self._is_proxied and has_token
+        return self._is_proxied and (_INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ)
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
         sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
