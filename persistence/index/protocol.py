@@ -270,13 +270,13 @@ def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
     )
 
 
-def key_of(value: str) -> tuple[Fold, Value]:
+def key_of(text: str) -> tuple[Fold, Value]:
     """Return the key of a value: its folded text and, where that differs, the value."""
-    folded = value.casefold()
-    if len(value) > LONGEST_KEY or len(folded) > LONGEST_KEY:
-        digest = hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:32]
+    folded = text.casefold()
+    if len(text) > LONGEST_KEY or len(folded) > LONGEST_KEY:
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
         return folded[:LONGEST_KEY] + SEPARATOR, digest
-    return folded, AS_FOLDED if folded == value else value
+    return folded, AS_FOLDED if folded == text else text
 
 
 def is_cut(fold: Fold) -> bool:

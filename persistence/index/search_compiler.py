@@ -145,12 +145,8 @@ class Order(NamedTuple):
     control: int | None
     is_descending: bool
     offset: int
-    size: int
+    end: int
     is_ranged: bool = False  # a condition is a range of what it sorts by: hits are next to each other
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.size
 
     @property
     def direction(self) -> str:
@@ -357,7 +353,8 @@ class Search:
             each.comparison is not Comparison.EXACT and each.field is by and not each.alternative
             for each in query.fields
         )
-        order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS), is_ranged)
+        offset = min(query.offset, _LAST)
+        order = Order(sorted_by, is_descending, offset, offset + min(query.size, MOST_ROWS), is_ranged)
         begun = None
         is_long = self._dialect.documents > FIRST_TRIED
         if is_long and not query.needs_total and not all(each.is_quick for each in conditions):
@@ -528,9 +525,10 @@ class Search:
     def _page(self, conditions: list[Condition], order: Order) -> tuple[int, list[int]]:
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
+        hits = self._hits_of(conditions)
         counted = 0  # Where there is only one condition, unless documents must be looked at for that
         if len(conditions) == 1:
-            counts = conditions[0].counts or (self._dialect.once(conditions[0]) if conditions[0].is_range else None)
+            counts = conditions[0].counts or (hits if conditions[0].is_range else None)
             if counts is not None:
                 ((counted,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         # Of many documents, the first ones of the list probably have a near page.
@@ -538,7 +536,7 @@ class Search:
             first = self._first(conditions, order, min(order.end, counted))
             if first is not None:
                 return counted, first[order.offset : order.end]
-        total, page = self._dialect.page(self._hits_of(conditions), order, counted)
+        total, page = self._dialect.page(hits, order, counted)
         if page is None:
             page = self._walk(order, total, self._dialect.tested(conditions))
         return total, page
@@ -547,7 +545,7 @@ class Search:
         """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
         tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
         for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
-            rows = self._walk(order._replace(offset=at, size=FIRST_TRIED), dialect.documents)
+            rows = self._walk(order._replace(offset=at, end=at + FIRST_TRIED), dialect.documents)
             if not rows:
                 break
             among = f"d.seq IN ({', '.join(map(str, rows))})"

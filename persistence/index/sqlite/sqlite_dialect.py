@@ -97,6 +97,7 @@ class SqliteDialect(SearchDialect):
     entered = "entry d"
     same_form = ""
     nothing = str(NOTHING)
+    key = staticmethod(key_of)
     hit = "document, draft, fingerprint, card"
 
     def __init__(
@@ -114,9 +115,6 @@ class SqliteDialect(SearchDialect):
         # A list of hundreds of partitions would be repeated for each of them.
         is_d = "partition = d.partition AND seq = d.seq"
         return is_d if on == self.on else f"{is_d} AND {on}"
-
-    def key(self, text: str) -> Key:
-        return key_of(text)
 
     def has_fold(self, folds: Sequence[str]) -> Sql:
         return Sql("fold = ?" if len(folds) == 1 else f"fold IN ({', '.join('?' * len(folds))})", tuple(folds))
@@ -232,7 +230,7 @@ class SqliteDialect(SearchDialect):
     def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
         is_near = order.control is None and order.end <= MOST_GATHERED
         if counted > MOST_GATHERED:
-            page = f"ORDER BY {self.ordered(order)} LIMIT {order.size} OFFSET {order.offset}"
+            page = f"ORDER BY {self.ordered(order)} LIMIT {order.end - order.offset} OFFSET {order.offset}"
             rows = self.rows(Sql(f"SELECT seq FROM ({hits.text}) {page}", hits.values)) if is_near else ()
             return counted, [row[0] for row in rows] if is_near else None
         cursor = self.rows(hits)
