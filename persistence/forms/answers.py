@@ -46,7 +46,7 @@ class SearchAnswer:
 
     def xml(self) -> Iterator[bytes]:
         """Yield a piece for each value: a path may be requested many times."""
-        total = attributes_of({_TOTAL: self.hits.total})
+        total = f' {_TOTAL}="{self.hits.total}"'
         if not self.hits.page:
             yield element("documents", total).encode()
             return

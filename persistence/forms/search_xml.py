@@ -95,7 +95,7 @@ def read_search_request(sent: SentQuery, user: User, *, is_strict: bool = False)
         ),
         paths=tuple(path for path, _ in of_controls),
         drafts=_drafts(document.find(_DRAFTS)) if user.name is not None else DraftFilter(Drafts.EXCLUDE),
-        any_of=_any_of(document.find(_OPERATIONS)),
+        any_of=FINDING if (found := document.find(_OPERATIONS)) is None else _any_of(found),
         all_indexed=document.get("return-all-indexed-fields") == "true",
     )
 
@@ -188,9 +188,7 @@ def _drafts(found: ET.Element | None) -> DraftFilter:
     return DraftFilter(kind, document, document is None and "for-never-saved-document" in found.attrib)
 
 
-def _any_of(found: ET.Element | None) -> tuple[str, ...]:
-    if found is None:
-        return FINDING
+def _any_of(found: ET.Element) -> tuple[str, ...]:
     words = found.get("any-of", "").split()
     for each in words:
         if each not in OPERATIONS:

@@ -31,7 +31,7 @@ from persistence.index.protocol import (
     is_cut,
     typed_number,
 )
-from persistence.index.sources import DefinitionState, IndexedDocument, IndexedPage
+from persistence.index.sources import DefinitionState, IndexedPage
 from persistence.limits import (
     FEW_FOUND,
     FIRST_TRIED,
@@ -52,6 +52,7 @@ from persistence.model.queries import (
     Field,
     FieldFilter,
     Hit,
+    Hits,
     Query,
     Scope,
     TextMatch,
@@ -362,7 +363,7 @@ class Search:
         total, rows = self._page(conditions, order) if begun is None else (len(begun), begun[order.offset : order.end])
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {number: path for path, number in self._controls.items() if wanted is None or path in wanted}
-        page = []
+        page, fingerprints = list[Hit](), list[str]()
         for at in range(0, len(rows), _AT_ONCE):
             some, dialect = rows[at : at + _AT_ONCE], self._dialect
             among = f"seq IN ({', '.join(map(str, some))})"
@@ -377,8 +378,9 @@ class Search:
                 if self._budget is not None:
                     self._budget.check()
                     self._budget.hold(hit, query.paths or ())
-                page.append(IndexedDocument(hit, fingerprint))
-        return IndexedPage(total, page, has_more=begun is not None)
+                page.append(hit)
+                fingerprints.append(fingerprint)
+        return IndexedPage(Hits(total, tuple(page), has_more=begun is not None), fingerprints)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
         """Yield the different values of a control or a field, sorted; an empty one for a missing field."""
@@ -415,7 +417,8 @@ class Search:
             return None
         if query.text:
             found.append(self._dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
-        return [*self._seen(), *self._drafts(), *found]
+        drafts = self._drafts() if self._scope.drafts.kind is Drafts.ONLY else ()
+        return [*self._seen(), *drafts, *found]
 
     def _filters(self, filters: Iterable[ControlFilter | FieldFilter]) -> list[Condition] | None:
         found, ranges, fields = list[Condition](), dict[int, list[ControlFilter]](), list[FieldFilter]()
@@ -435,7 +438,7 @@ class Search:
             found.append(any_of([self._dialect.within(*each) for each in spans]))
         if any(each.field is Field.LEASED_BY and not each.documents for each in fields):
             return None
-        return [*found, *self._of_fields(fields)]
+        return [*found, *self._of_fields(fields)] if fields else found
 
     def _of_fields(self, fields: Sequence[FieldFilter]) -> Iterator[Condition]:
         dialect, times = self._dialect, dict[Field, list[FieldFilter]]()
@@ -455,8 +458,6 @@ class Search:
 
     def _drafts(self) -> list[Condition]:
         drafts, dialect = self._scope.drafts, self._dialect
-        if drafts.kind is not Drafts.ONLY:
-            return []
         if drafts.for_document is not None:
             of = Sql("document = ? AND draft", (drafts.for_document,))
             return [dialect.selected("document", of, is_distinct=True)]

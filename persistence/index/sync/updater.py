@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 from persistence.catalog import Definition
@@ -299,11 +299,11 @@ class TreeIndex(Closable):
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         source = self.source(form)
         for _ in range(_PAGES):  # a person may have edited documents on the page: they are compared with their files
-            found = self._ask(form, scope, budget, lambda search: search.find(query), IndexedPage())
+            found = self._ask(form, scope, budget, partial(Search.find, query=query), IndexedPage())
             stale = [
-                each.hit.document
-                for each in found.documents
-                if each.fingerprint != source.fingerprint(DocumentName(each.hit.document, each.hit.is_draft))
+                each.document
+                for each, fingerprint in zip(found.hits.page, found.fingerprints, strict=True)
+                if fingerprint != source.fingerprint(DocumentName(each.document, each.is_draft))
             ]
             if not stale:
                 break
