@@ -82,7 +82,10 @@ def read_search_request(sent: SentQuery, user: User, *, is_strict: bool = False)
     queries = document.findall(_QUERY)
     of_controls = [(_path(each), each) for each in queries if "path" in each.attrib]
     of_fields = [(_field(each), each) for each in queries if "metadata" in each.attrib]
-    size, page = _count(document, _PAGE_SIZE, 10), _count(document, _PAGE_NUMBER, 1)
+    size, page = (
+        default if (found := document.find(name)) is None else count(text_in(found), name, default)
+        for name, default in ((_PAGE_SIZE, 10), (_PAGE_NUMBER, 1))
+    )
     free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
     return SearchRequest(
         query=Query(
@@ -108,11 +111,6 @@ def read_distinct_request(sent: SentQuery, *, is_strict: bool = False) -> tuple[
         if each not in _TEXTS:
             raise BadRequestError(f"distinct values of {each.value} are not available, only of {_names(_TEXTS)}")
     return (*(_path(each) for each in queries if "path" in each.attrib), *fields)
-
-
-def _count(document: ET.Element, name: str, default: int) -> int:
-    found = document.find(name)
-    return default if found is None else count(text_in(found), name, default)
 
 
 def _path(query: ET.Element) -> str:

@@ -10,7 +10,7 @@ from enum import Enum
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.permissions import FINDING, NOBODY, OwnerSets, User
+from persistence.model.permissions import FINDING, OwnerSets, User
 from persistence.model.sidecar import DocumentFacts, PageRequest
 from persistence.model.texts import Instant, first_from, parse_time, word
 from persistence.model.typed_values import LAST_KEY, KeyRange, OrderedType, equal_to
@@ -137,11 +137,7 @@ class Scope:
     any_of: tuple[str, ...] = FINDING  # for an index that decides itself: one is allowed on each found document
     definition: tuple[int, tuple[tuple[int, int, int] | None, ...]] | None = None
     """A version and the fingerprint of its definition as the request found it: no index looks again."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no document of any version is visible, which is known without a search."""
-        return self.versions is not None and all(NOBODY in self.seen.of_version(each) for each in self.versions)
+    is_empty: bool = False  # no document of any version is visible, which is known without a search
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,13 +305,9 @@ def searched_versions(
 
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
-    configured, indexed = searched.configured, searched.indexed
+    configured, indexed, numbers = searched.configured, searched.indexed, searched.numbers
     # A damaged definition is an error, and other versions only show nothing.
     defined = searched.permissions(searched.definition.version)
-    by_definition = (indexed.version, indexed.fingerprint)
-    if not configured.restricts_searches:
-        owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
-        return Scope(searched.numbers, drafts, VisibleOwners(lambda _: owners), any_of, by_definition)
 
     @cache  # each partition of an index asks
     def of_version(version: int) -> OwnerSets:
@@ -321,10 +317,14 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
             return frozenset({NOBODY})
 
     seen = VisibleOwners(of_version, is_by_saved=True)
-    if not configured.has_drafts:  # a GET of one is refused
+    if not configured.restricts_searches:
+        owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        seen = VisibleOwners(lambda _: owners)
+    elif not configured.has_drafts:  # a GET of one is refused
         seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
-    return Scope(searched.numbers, drafts, seen, any_of, by_definition)
+    is_empty = numbers is not None and all(NOBODY in seen.of_version(each) for each in numbers)
+    return Scope(numbers, drafts, seen, any_of, (indexed.version, indexed.fingerprint), is_empty)
 
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
