@@ -51,7 +51,7 @@ from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.maintenance.reports import in_words
-from persistence.model.addresses import DESIGNER_FORM, DocumentAddress, Form
+from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.queries import (
     Comparison,
@@ -602,7 +602,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
         raise click.UsageError("--document and --new exclude each other")
     with usage_errors():
         by = User(name=short(given["user"], "user name"))
-    designer = Form(DIALECTS[choice.settings.dialect].designer_app, DESIGNER_FORM)
+    designer = DIALECTS[choice.settings.dialect].designer
     tree = choice.tree_of(designer)
     found = list[str]()
     if not given["is_new"]:

@@ -86,7 +86,7 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
         put = parser.put(current)
         body = body_of(current.environ, shared.max_xml if address.is_main else shared.max_body)
         is_json = address.is_main and (put.content_type or "").partition(";")[0].strip().lower() == JSON
-        if is_json and not shared.dialect.is_designer(address.form):
+        if is_json and address.form != shared.dialect.designer:
             return _written(served, JsonDocuments(served.services.documents).write(address, put, body))
         return _written(served, served.services.documents.write(address, put, body))
     if current.query_string and is_forced(current):
@@ -95,12 +95,12 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
         return _removed(served, served.services.documents.delete(address, parser.delete(current)))
     data_format, only_relevant = None, False
     if current.query_string:
-        is_definition = address.is_main and shared.dialect.is_designer(address.form)
+        is_definition = address.is_main and address.form == shared.dialect.designer
         data_format = parser.definition_format(current) if is_definition else None
         only_relevant = removes_nonrelevant(parser.nonrelevant(current), address, shared.dialect)
     read = served.services.documents.read(address, parser.get(current))
     if address.is_main and prefers_json(current.environ, "application/xml", JSON):
-        read = replace(read, is_json=not shared.dialect.is_designer(address.form))
+        read = replace(read, is_json=address.form != shared.dialect.designer)
     return _read(served, read, data_format, only_relevant=only_relevant)
 
 

@@ -22,7 +22,7 @@ from persistence.xml import SEPARATOR
 
 _ATTACHMENTS = "attachments"
 _BUILT_IN = "sqlite"
-_OWN_APPS = (ORBEON.designer_app, f"{ORBEON.designer_app}-features")
+_OWN_APPS = (ORBEON.designer.app, f"{ORBEON.designer.app}-features")
 """The applications whose definitions the runtime has a default of its own for."""
 
 _SENDS_PASSWORDS = ("current",)
@@ -102,14 +102,14 @@ class RuntimeProperties:
 
     def route(self, form: Form) -> RuntimeRoute:
         names = ("provider", form.app, form.name)
-        is_shipped = ORBEON.is_designer(form) and (*_PREFIX, *names, FORM) not in self.own
+        is_shipped = form == ORBEON.designer and (*_PREFIX, *names, FORM) not in self.own
         definition = "" if is_shipped else self.value(*names, FORM)
         return RuntimeRoute(form, definition, self.value(*names, DATA), self.value(*names, DATA, _ATTACHMENTS))
 
     def forms(self, stored: Iterable[Form]) -> list[Form]:
         """Return the forms and patterns that the properties name, those of the runtime itself, and the stored ones."""
         named = {Form(*name[len(_PROVIDER) :][:2]) for name in (*self.own, *self.defaults) if _is_of_form(name)}
-        designer = ORBEON.designer_app
+        designer = ORBEON.designer.app
         own = {Form(designer, DESIGNER_FORM), Form(designer, LIBRARY_FORM)}
         found = named | own | {Form(app, ANY) for app in _OWN_APPS} | set(stored)
         return sorted(found, key=lambda form: (form.app == ANY, form.app, form.name == ANY, form.name))

@@ -140,7 +140,7 @@ class ServedForms:
         with_documents = set() if found is None else {number for number in found.of_version if number}
         numbers = tuple(sorted({each.version for each in published} | with_documents))
         known = next((each for each in reversed(published) if version in {None, each.version}), None)
-        is_designer = self.dialect.is_designer(route.form)
+        is_designer = route.form == self.dialect.designer
         return ShownVersion(route, version, known, numbers, found, counted.at, is_designer)
 
 

@@ -132,7 +132,7 @@ def open_index(settings: Settings, properties: Properties, path: str, catalog_at
         configured, definitions = properties.of(form), locations.definitions_root(form, path, properties, roots)
         naming = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
         described = SourceDescription(
-            form, configured.data_format, dialect.is_designer(form), naming, definitions, hand_edits
+            form, configured.data_format, form == dialect.designer, naming, definitions, hand_edits
         )
         return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
 

@@ -102,7 +102,7 @@ class ProviderNames:
 
     def app(self, app: str) -> str:
         """Translate the name of an application, in either direction: the two designers change places."""
-        pair = {self.own.designer_app: self.theirs.designer_app, self.theirs.designer_app: self.own.designer_app}
+        pair = {self.own.designer.app: self.theirs.designer.app, self.theirs.designer.app: self.own.designer.app}
         return pair.get(app, app)
 
     def of_form(self, api: str, form: Form, *rest: str) -> str:

@@ -126,10 +126,10 @@ class Reencryption:
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
-        return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
+        return form != self._at_rest.dialect.designer and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
-        return sorted(form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
+        return sorted(form for form in self.store.forms() if form != self._at_rest.dialect.designer)
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
         """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""

@@ -279,7 +279,7 @@ def searched_versions(
     form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
 ) -> SearchedVersions:
     """Return the versions that a request means (spec search 1.4)."""
-    is_designer = dialect.is_designer(form)
+    is_designer = form == dialect.designer
     definition, number = None, 1
     numbers: tuple[int, ...] | None = (1,)
     if is_designer or configured.has_versions:

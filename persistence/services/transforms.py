@@ -74,7 +74,7 @@ def parsing(size: int) -> Iterator[None]:
 
 def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dialect) -> bool:
     """Return whether the parameter ``nonrelevant`` leaves elements of this resource out (spec forms 3.1)."""
-    if not address.is_main or dialect.is_designer(address.form):
+    if not address.is_main or address.form == dialect.designer:
         return False
     if word == "empty":
         raise errors.BadRequestError("nonrelevant=empty is not supported; use remove or keep")
