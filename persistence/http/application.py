@@ -16,7 +16,7 @@ page or a traceback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -305,24 +305,24 @@ class CleanRequests:
         self._foreign_keys = frozenset(self._foreign)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        cause, query = environ.get(UNCLEAR), environ.get("QUERY_STRING", "")
-        if cause is None and ("%" in query or not query.isascii()):
-            cause = next((f"the parameter {name!r} is not UTF-8" for name in _not_utf_8(query)), None)
-        if cause is None and not self._foreign_keys.isdisjoint(environ) and environ["PATH_INFO"] not in HEALTH_PATHS:
-            sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
-            cause = f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}"
-        if cause is not None:
-            return refusal(environ, HTTPStatus.BAD_REQUEST, cause)(environ, start_response)
+        try:
+            self._require_clean(environ)
+        except ValueError as error:
+            return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 
-
-def _not_utf_8(query: str) -> Iterator[str]:
-    """Yield parameters that would be decoded to U+FFFD: two different texts would become one."""
-    for part in query.split("&"):
-        try:
-            unquote_to_bytes(part.encode("latin-1")).decode()
-        except UnicodeError:
-            yield part.partition("=")[0]
+    def _require_clean(self, environ: WSGIEnvironment) -> None:
+        if UNCLEAR in environ:
+            raise ValueError(environ[UNCLEAR])
+        query = environ.get("QUERY_STRING", "")
+        for part in query.split("&") if "%" in query or not query.isascii() else ():
+            try:  # it would be decoded to U+FFFD: two different texts would become one
+                unquote_to_bytes(part.encode("latin-1")).decode()
+            except UnicodeError:
+                raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
+        if not self._foreign_keys.isdisjoint(environ) and environ["PATH_INFO"] not in HEALTH_PATHS:
+            sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
+            raise ValueError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
 
 
 @dataclass(frozen=True, slots=True)
