@@ -164,20 +164,16 @@ def attributes_of(facts: Mapping[str, Fact]) -> str:
     """Return attributes, each with the blank before it, without those that are ``None``."""
     attributes = ""
     for name, fact in facts.items():
-        if fact is not None:
-            value = fact if isinstance(fact, str) else fact_text(fact)
-            if _TO_CHANGE_IN_ATTRIBUTES.search(value):
-                value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
-            attributes += f' {name}="{value}"'
+        if fact is None:
+            continue
+        if isinstance(fact, int):
+            value = str(fact).lower()  # of a bool
+        else:
+            value = fact if isinstance(fact, str) else " ".join(fact)
+        if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+            value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+        attributes += f' {name}="{value}"'
     return attributes
-
-
-def fact_text(fact: Fact) -> str:
-    if isinstance(fact, str):
-        return fact
-    if isinstance(fact, bool):
-        return "true" if fact else "false"
-    return str(fact) if isinstance(fact, int) else " ".join(fact or ())
 
 
 @dataclass(frozen=True, slots=True)

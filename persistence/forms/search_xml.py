@@ -87,10 +87,10 @@ def read_search_request(sent: SentQuery, user: User, *, is_strict: bool = False)
         default if (found := document.find(name)) is None else count(text_in(found), name, default)
         for name, default in ((_PAGE_SIZE, 10), (_PAGE_NUMBER, 1))
     )
-    free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
+    free = (_bounded(text_in(each).strip()) for each in queries if not {"path", "metadata"} & each.attrib.keys())
     return SearchRequest(
         query=Query(
-            text=_bounded(next(free, "")),
+            text=next(free, ""),
             controls=_control_filters(of_controls),
             fields=tuple(_field_filter(field, each) for field, each in of_fields if text_in(each).strip()),
             sort=_sort([*of_controls, *of_fields]),

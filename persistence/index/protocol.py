@@ -369,15 +369,12 @@ class Budget:
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
         """Count a document of the answer, with the values at some paths, as often as they are given."""
-        texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
-        self._take(HIT_COSTS + len(hit.document), texts)
+        self._left -= HIT_COSTS + len(hit.document)
+        self.hold_texts(text for path in paths for text in (path, *hit.values.get(path, ())))
 
-    def hold_value(self, value: str) -> None:
-        self._take(0, (value,))
-
-    def _take(self, size: int, texts: Iterable[str]) -> None:
+    def hold_texts(self, texts: Iterable[str]) -> None:
         # A character of text that is not ASCII has four bytes at most.
-        self._left -= size + sum(VALUE_COSTS + len(text) * (1 if text.isascii() else 4) for text in texts)
+        self._left -= sum(VALUE_COSTS + len(text) * (1 if text.isascii() else 4) for text in texts)
         if self._left < 0:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"

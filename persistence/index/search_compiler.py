@@ -403,7 +403,7 @@ class Search:
                 continue
             text = "" if is_nothing else self._value(int(number), fold, value)
             if self._budget is not None:
-                self._budget.hold_value(text)
+                self._budget.hold_texts((text,))
             yield text
 
     # Conditions.

@@ -404,8 +404,7 @@ class RemoteIndex:
         body = search_xml.write_distinct_request(by)
         values = _answer(self.client, "distinct-values", form, scope, body, search_xml.read_distinct_answer)
         if budget is not None:
-            for value in values:
-                budget.hold_value(value)
+            budget.hold_texts(values)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def _owners(self, form: Form, scope: Scope) -> OwnerSets:

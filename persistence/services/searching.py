@@ -506,11 +506,10 @@ class Searching:
         with _full_disk_is_busy():
             for by in asked:
                 if by in values:
-                    for value in values[by]:  # written again
-                        budget.hold_value(value)
+                    budget.hold_texts(values[by])  # written again
                 else:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
-                budget.hold_value(str(by))
+                budget.hold_texts((str(by),))
             said = notice(found=any(values.values()))
         return DistinctAnswer([(by, values[by]) for by in asked]), said
 

@@ -236,7 +236,9 @@ class SqliteDialect(SearchDialect):
         cursor = self.rows(hits)
         found = [row[0] for row in cursor.fetchmany(MOST_GATHERED + 1)]
         if len(found) <= MOST_GATHERED:
-            return len(found), self._sorted(found, order)
+            if order.control is None:
+                return len(found), sorted(found, reverse=order.is_descending)[order.offset : order.end]
+            return len(found), self._sorted(found, order, order.control)
         total, kept = 0, list[int]()
         while found:
             total += len(found)
@@ -244,11 +246,9 @@ class SqliteDialect(SearchDialect):
             found = [row[0] for row in cursor.fetchmany(MOST_GATHERED)]
         return total, kept[order.offset :] if is_near else None
 
-    def _sorted(self, found: list[int], order: Order) -> list[int] | None:
+    def _sorted(self, found: list[int], order: Order, control: int) -> list[int] | None:
         if order.offset >= len(found):
             return []
-        if order.control is None:
-            return sorted(found, reverse=order.is_descending)[order.offset : order.end]
         passed = order.end / len(found) * self.documents
         if not order.is_ranged and passed * _PASSING + len(self.searched) * _WALK < len(found) * _SORTING:
             return None
@@ -257,7 +257,7 @@ class SqliteDialect(SearchDialect):
         for row, card in self._connection.execute(asked, (json.dumps(found),)):
             if self._budget is not None:
                 self._budget.check()
-            values = decode(card).of(order.control)
+            values = decode(card).of(control)
             keys[row] = edge(order_of(key_of(value)) for value in values) if values else order_of((NOTHING, NOTHING))
         found.sort(reverse=True)
         found.sort(key=keys.__getitem__, reverse=order.is_descending)
