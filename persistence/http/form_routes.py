@@ -263,7 +263,7 @@ def documents_or_values(
     form: str,
 ) -> Response:
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    version = parse_searched(api.parser.version_header(request))
+    version = parse_searched(request.environ.get(api.parser.version_key))
     answer, notice = ask(api.services.searching, Form(app, form), version, _sent(), searcher)
     key: Key | None = request.environ.get(LIMITED_KEY)
     # It may name the nearest of all forms, also to a key that is for some of them only.
@@ -275,7 +275,7 @@ def documents_or_values(
 @runtime.post("/search/<app>", scope=RouteScope.NAMED, only_reads=True)
 def documents_of_all_forms(app: str | None = None) -> Response:
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    if isinstance(parse_searched(api.parser.version_header(request)), int):
+    if isinstance(parse_searched(request.environ.get(api.parser.version_key)), int):
         raise BadRequestError("a search of several forms has all versions of each, not one")
     answer, notice = api.services.searching.search_all(app, _sent(), searcher)
     return answered(request.environ, answer, api.headers.of_notice(notice))
@@ -325,7 +325,7 @@ def all_forms() -> Response:
 
 @runtime.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
 def version(app: str, form: str) -> Response:
-    number = parse_reindexed(api.parser.version_header(request))
+    number = parse_reindexed(request.environ.get(api.parser.version_key))
     drain(request.environ)
     api.services.router.reindex(Form(app, form), number)
     return empty(HTTPStatus.OK, [])

@@ -82,6 +82,7 @@ class RequestParser:
         self._is_public = is_public
         self._is_proxied = is_proxied
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
+        self.version_key = self._keys["Form-Definition-Version"]  # of the header that some requests read differently
 
     def get(self, request: Request) -> Get:
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
@@ -178,10 +179,6 @@ class RequestParser:
             raise errors.BadRequestError("send Remote-Authorization, or a username and a password, not both")
         return parse_authorization(sent) if sent else basic_authorization(name, password)
 
-    def version_header(self, request: Request) -> str | None:
-        """Return the header with a version, which searches and rebuilds read in ways of their own."""
-        return cast("str | None", request.environ.get(self._keys["Form-Definition-Version"]))
-
     def bearer(self, request: Request) -> Bearer:
         return Bearer(self.user(request), request.args.get(TOKEN) or None)
 
@@ -209,7 +206,7 @@ class RequestParser:
         return sent
 
     def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:
-        number = environ.get(self._keys["Form-Definition-Version"])
+        number = environ.get(self.version_key)
         if self._is_proxied:
             return versions.parse(number, None, None)
         return versions.parse(number, sent.get("For-Document-Id"), environ.get(self._keys["For-Document-IsDraft"]))
