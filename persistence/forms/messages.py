@@ -164,15 +164,11 @@ def attributes_of(facts: Mapping[str, Fact]) -> str:
     """Return attributes, each with the blank before it, without those that are ``None``."""
     attributes = ""
     for name, fact in facts.items():
-        if fact is None:
-            continue
-        if isinstance(fact, int):
-            value = str(fact).lower()  # of a bool
-        else:
-            value = fact if isinstance(fact, str) else " ".join(fact)
-        if _TO_CHANGE_IN_ATTRIBUTES.search(value):
-            value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
-        attributes += f' {name}="{value}"'
+        if fact is not None:
+            value = fact if isinstance(fact, str) else str(fact).lower() if isinstance(fact, int) else " ".join(fact)
+            if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+                value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+            attributes += f' {name}="{value}"'
     return attributes
 
 
