@@ -33,6 +33,7 @@ from persistence.index.sqlite.flat_file import (
 from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
     FIELDS,
+    Generations,
     IndexedRow,
     IndexState,
     OutdatedError,
@@ -54,6 +55,7 @@ __all__ = [
     "FileIdentity",
     "FlatCatalogue",
     "FlatFile",
+    "Generations",
     "InconsistentError",
     "IndexFile",
     "IndexPool",

@@ -7,8 +7,6 @@ goes on being used and changed (``staleness``, 8).
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +24,7 @@ from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.protocol import LONGEST_WAIT, PreparedDocument, Progress, RebuildAim, prepared, reported
 from persistence.index.sources import DocumentName, Source, SourceDescription, flat_definition, flat_rows
 from persistence.index.sqlite import engine
-from persistence.index.sqlite.engine import FlatFile, UnusableError
+from persistence.index.sqlite.engine import FlatFile, Generations, UnusableError
 from persistence.index.sync.staleness import (
     CHANGES,
     IndexCondition,
@@ -36,13 +34,9 @@ from persistence.index.sync.staleness import (
     reconcile_changes,
     tree_identity,
 )
-from persistence.model.addresses import Form
-from persistence.model.sidecar import fresh_id
 from persistence.processes import Child
 from persistence.storage import files
-from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import REINDEXING, Layout
-from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import JobFile
 
@@ -52,71 +46,6 @@ _SMALL_BYTES = 16 << 20  # Bytes of all documents of a small form
 
 _BATCH = 200
 _LARGEST_BATCH = 1 << 20  # Characters of the texts of documents after which a batch of them is written
-
-_SUFFIX = ".sqlite"
-_NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
-_UNFINISHED = re.compile(r"current\.\d+")
-"""The remains that ``files.write_durably`` leaves of the small file, if it is killed."""
-_BUSY = "the index of the form is being made"
-
-
-class Generations:
-    """The index files of a form. Methods raise ``OSError``."""
-
-    def __init__(self, layout: Layout, form: Form) -> None:
-        self._directory = layout.index(form)
-        self._pointer = layout.current_index(form)
-        self._lock = f"{self._directory}/lock"
-
-    def current(self) -> str | None:
-        try:
-            name = files.read_file(self._pointer).decode(errors="replace")
-        except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
-            return None
-        return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
-
-    def fresh(self) -> str:
-        return f"{self._directory}/{fresh_id()}{_SUFFIX}"
-
-    def use(self, path: str) -> None:
-        files.write_durably(self._pointer, os.path.basename(path).encode())
-
-    def invalidate(self, path: str) -> None:
-        """Use a file no longer, if it is the one in use."""
-        if self.current() == path:
-            files.remove(self._pointer)
-
-    def sweep(self) -> None:
-        """Remove the files that are not in use; only while no other process makes one."""
-        for path in self._others():
-            with suppress(OSError):
-                files.remove(path)
-
-    def stray_files(self) -> list[str]:
-        """Return the files beside the one in use that a killed rebuild left."""
-        # Where no file is in use, the process that makes the next one removes the others.
-        try:
-            with LockFile(self._lock).exclusive(_BUSY):
-                return self._others() if self.current() else []
-        except (FileNotFoundError, BusyError):
-            return []
-
-    def _others(self) -> list[str]:
-        current = os.path.basename(self.current() or "")
-        found = []
-        for name in os.listdir(self._directory):
-            base = name.partition(_SUFFIX)[0] + _SUFFIX
-            if (_NAME.fullmatch(base) and base != current) or _UNFINISHED.fullmatch(name):
-                found.append(f"{self._directory}/{name}")
-        return found
-
-    @contextmanager
-    def rebuilding(self, *, timeout: float) -> Iterator[None]:
-        """Keep others from making an index of the form for a block; wait for them up to ``timeout`` seconds."""
-        files.ensure(self._directory)
-        files.ensure_file(self._lock)
-        with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
-            yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
 from persistence.index.sync.flat_views import FlatViews
 from persistence.index.sync.journal import Journal, Ticket
-from persistence.index.sync.rebuild import Generations, IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
+from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
 from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
 from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
@@ -267,7 +267,7 @@ class TreeIndex(Closable):
         layout = Layout(self.root)
         self.flat = flat
         self.source = lru_cache(256)(source_of)
-        self.generations = lru_cache(256)(lambda form: Generations(layout, form))
+        self.generations = lru_cache(256)(lambda form: engine.Generations(layout, form))
         self.pool = engine.IndexPool()
         self.journal = journal
         self._processes = JobProcesses()
