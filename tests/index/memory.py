@@ -25,7 +25,7 @@ from persistence.index.sources import (
     SourceDescription,
 )
 from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.journal import Journal
+from persistence.index.sync.staleness import Journal
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.permissions import User

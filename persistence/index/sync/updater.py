@@ -24,9 +24,17 @@ from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
 from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.journal import Journal, Ticket
 from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
-from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
+from persistence.index.sync.staleness import (
+    IndexCondition,
+    Journal,
+    Refresh,
+    Stale,
+    Ticket,
+    changes_beside,
+    condition_of,
+    tree_identity,
+)
 from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
