@@ -21,7 +21,7 @@ from persistence.index.outbox import Outbox
 from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sqlite.tree_outbox import TreeOutbox
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.rebuild import FlatViews
 from persistence.index.sync.staleness import Journal, OfflineJournal
 from persistence.index.sync.updater import Failed, TreeIndex, Updater
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY

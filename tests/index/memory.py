@@ -24,7 +24,7 @@ from persistence.index.sources import (
     Source,
     SourceDescription,
 )
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.rebuild import FlatViews
 from persistence.index.sync.staleness import Journal
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form

@@ -23,8 +23,7 @@ from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
-from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
+from persistence.index.sync.rebuild import FlatViews, IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
 from persistence.index.sync.staleness import (
     IndexCondition,
     Journal,
