@@ -41,7 +41,7 @@ from persistence.limits import (
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.typed_values import OrderedType, key_of_value
+from persistence.model.texts import OrderedType, key_of_value
 from persistence.model.versions import IndexKey
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming

@@ -60,8 +60,7 @@ from persistence.model.queries import (
     TextMatch,
     range_of,
 )
-from persistence.model.texts import Instant
-from persistence.model.typed_values import KeyRange, OrderedType
+from persistence.model.texts import Instant, KeyRange, OrderedType
 
 MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
 """Documents of a page that are looked for: so many are too large an answer already."""

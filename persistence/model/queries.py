@@ -13,8 +13,7 @@ from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.permissions import FINDING, OwnerSets, User
 from persistence.model.sidecar import DocumentFacts, PageRequest
-from persistence.model.texts import Instant, first_from, parse_time, word
-from persistence.model.typed_values import LAST_KEY, KeyRange, OrderedType, equal_to
+from persistence.model.texts import LAST_KEY, Instant, KeyRange, OrderedType, equal_to, first_from, parse_time, word
 from persistence.model.versions import Searched, parse_searched
 
 

@@ -41,7 +41,7 @@ from persistence.model.queries import (
     TextMatch,
     range_of,
 )
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.model.versions import PublishedVersion
 from persistence.pages.languages import ENGLISH, page_language, translated
 from persistence.pages.service_pages import bar_plot

@@ -32,7 +32,7 @@ from persistence.limits import CHUNK, MOST_OPTIONS, STORED_LISTED, VERSIONS_JOIN
 from persistence.model import queries
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import DocumentFacts, Sidecar
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.providers.router import Route, loaded
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, found_by_creation
 from persistence.services.spreadsheets import SheetDocument, workbook

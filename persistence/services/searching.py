@@ -57,8 +57,7 @@ from persistence.model.queries import (
     VisibleOwners,
     range_of,
 )
-from persistence.model.texts import Instant, nearest, similar, to_datetime
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import Instant, OrderedType, nearest, similar, to_datetime
 from persistence.model.versions import DocumentLease, PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router

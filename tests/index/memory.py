@@ -31,7 +31,7 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import User
 from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored

@@ -18,8 +18,7 @@ from persistence.index.search_compiler import Condition, Key, Order, Partition, 
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_seq
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.queries import ControlFilter, TextMatch
-from persistence.model.texts import Instant
-from persistence.model.typed_values import KeyRange
+from persistence.model.texts import Instant, KeyRange
 
 TRIGRAM = 3
 _MOST_TRIGRAMS = 5
