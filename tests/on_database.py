@@ -50,7 +50,7 @@ FILES_ONLY = {
     "test_history.py::test_a_damaged_revision": _DAMAGE,
     "test_encryption.py::test_nginx_is_not_sent": "nginx sends files of a tree",
     "test_languages.py::test_what_commands_and_errors_say": "it puts the results of a check there",
-    "test_looking.py::test_a_check_runs_once": "it puts a file there: see tests/postgresql/test_pages.py",
+    "test_looking.py::test_a_check_runs_once": "it puts a file there: see tests/postgresql/test_http.py",
     "test_looking.py::test_one_finding": _BY_HAND,
     "test_looking.py::test_each_finding_keeps": _DAMAGE,
     "test_looking.py::test_results_that_would_be_too_many": _DAMAGE,

@@ -79,7 +79,6 @@ NOT_OF_A_PAIR = {
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
     "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_API,
     "test_sequences.py": _OWN_API,
-    "test_summary_page.py": _OWN_API,
     "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
     "test_starting.py::test_they_name_all_trees": "the lines name the trees of the service in front",
     "test_starting.py::test_hangup_reads_the_settings_again": _SETTINGS,

@@ -424,7 +424,7 @@ class Searching:
             found = replace(_with_leased(query, route.data.storage), paths=paths)
             hits = Hits() if scope.is_empty else route.search(scope, found, Budget())
             notice = self._notice(searched, asked, user, scope.seen, found=hits.total > 0)
-            if notice is None and not hits.total:
+            if notice is None and query.controls and not hits.total:
                 notice = _encrypted_controls(searched, query.controls)
         return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
 

@@ -67,7 +67,6 @@ def numbers(path: str) -> list[int]:
 
 
 def written(path: str, lines: int = 9, event: bytes = EVENT, **more: object) -> list[bytes]:
-    """A trail of some lines, closed; its lines."""
     own = trail(path, **more)
     for _ in range(lines):
         own.append(event)

@@ -6,10 +6,11 @@
 
 Paths are below the form, or from ``/`` on; ``data/D`` and ``form`` stand for their XML. Headers follow as
 ``name=value``, the service's own without their prefix (``Modified`` is the standard ``Last-Modified``), and a body
-that begins with ``<``. Behind the arrow there is one status for all paths or one for each (``deleted`` is the
-dialect's), then headers (``name=`` is a missing one), the body or how many ``lines`` it has, and what is in the line of
-an error. ``name>word`` takes a header down, for which ``{word}`` stands from then on, and ``name!value`` is another one
-than the value. Without a status the request must succeed. ``PERMISSIONS`` publishes the form with some, or ``none``.
+that begins with ``<``, or is JSON. Behind the arrow there is one status for all paths or one for each (``deleted`` is
+the dialect's), then headers (``name=`` is a missing one), the body or how many ``lines`` it has, and what is in the
+line of an error. ``name>word`` takes a header down, for which ``{word}`` stands from then on, ``{bare_word}`` without
+quotes, and ``name!value`` is another one than the value. Without a status the request must succeed. ``PERMISSIONS``
+publishes the form with some, or ``none``.
 
     RESTORE D?as-of={first} by=eve -> 204
     HISTORY D -> 200 times=`{third} {second} {first}`
@@ -42,8 +43,9 @@ Verb = Callable[..., str]
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
 _NAMED = re.compile(r"([A-Za-z][\w-]*)([=>!])(.*)", re.DOTALL)
 _SHORT = {"v": "Form-Definition-Version", "by": "Username", "role": "Roles", "stage": "Workflow-Stage"}
-_STANDARD = {"ETag", "Range", "Retry-After", "Timeout", "Accept-Ranges", "for", "in"}
+_STANDARD = {"ETag", "Range", "Retry-After", "Timeout", "Accept-Ranges", "Accept", "Vary", "for", "in"}
 _STANDARD_FAMILIES = ("If-", "Content-", "Repr-", "Orbeon-", "Svc-")
+_BODIES = ("<", "{", "[")
 _BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}
 _ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
@@ -76,7 +78,7 @@ def play(
         method, *words_of = map(filled, _WORD.findall(asked))
         wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
         headers = _headers(service, words_of)
-        paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
+        paths = [word for word in words_of if not word.startswith(_BODIES) and not _NAMED.fullmatch(word)]
         if method == "FACE":
             service = replace(service, face={"provider": PROVIDER, "public": PUBLIC}[words_of[0]])
         elif method == "FORM":
@@ -90,7 +92,9 @@ def play(
         elif method == "NOTHING":
             assert [path for path in paths if (service.data / form / path).exists()] == [], line
         else:
-            body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), None)
+            body = next((word.replace("`", "").encode() for word in words_of if word.startswith(_BODIES)), None)
+            if body is not None and not body.startswith(b"<"):
+                headers = {"Content-Type": "application/json", **headers}
             paths = [f"~/search/{path or form}" for path in paths or [""]] if method == "SEARCH" else paths
             answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
             _require(service, answers, wanted, known, line)
@@ -136,7 +140,7 @@ def _ask(service: Service, method: str, form: str, path: str, body: bytes | None
 
 
 def _headers(service: Service, words: list[str]) -> dict[str, str]:
-    found = [_NAMED.fullmatch(word) for word in words if not word.startswith("<")]
+    found = [_NAMED.fullmatch(word) for word in words if not word.startswith(_BODIES)]
     return {_header(service, each[1]): each[3].replace("`", "") for each in found if each is not None}
 
 
@@ -161,7 +165,7 @@ def path_of(form: str, path: str) -> str:
 
 def _compare(service: Service, answer: Answer, word: str, known: dict[str, str], said: str) -> None:
     named = _NAMED.fullmatch(word)
-    if word.startswith("<"):
+    if word.startswith(_BODIES):
         assert answer.body == word.replace("`", "").encode(), said
     elif word.startswith("`"):
         assert word[1:-1] in answer.cause, said
@@ -169,6 +173,7 @@ def _compare(service: Service, answer: Answer, word: str, known: dict[str, str],
         name, mark, value = named[1], named[2], named[3].replace("`", "")
         if mark == ">":
             known[value] = str(answer[_header(service, name)])
+            known[f"bare_{value}"] = known[value].strip('"')
         elif mark == "!":
             assert answer[_header(service, name)] not in (None, value), (name, said)
         elif name in _OTHERS:

@@ -20,7 +20,6 @@ from persistence.http.application import AllowedSites, Opens, Policy, caller, po
 from persistence.keys import Key, Keys
 from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted
 from persistence.model.texts import Instant
-from tests.http.test_permissions import OWNERS, definition
 from tests.in_process import serving
 from tests.nginx import NGINX, in_front_of
 from tests.service import V1, Answer, Service, running
@@ -202,7 +201,7 @@ def test_a_stranger_is_told_neither_paths_nor_numbers(tmp_path: Path) -> None:
 def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Path) -> None:
     """It is read to its end: a proxy that is still sending would take a hang-up for a 502."""
     secret = keys_of(tmp_path).add("runtime")
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
         for body in (bytes(8 << 20), iter([bytes(1 << 20)] * 8)):
             connection.request("PUT", PATH, body, {"Form-Definition-Version": "1"})
@@ -289,7 +288,6 @@ def test_a_service_that_nobody_could_call_does_not_start() -> None:
 
 
 def who(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None) -> str | None:
-    """Who calls, or why not."""
     try:
         found = caller(own, keys, peer, header)
     except UnauthorizedError:
@@ -419,23 +417,6 @@ def test_whose_pages_may_change_something(origin: str | None, site: str | None, 
             sites.check(environ, has_key=False)
 
 
-def test_a_page_elsewhere_cannot_publish(svc: Service, form: str) -> None:
-    """A POST of plain text needs no leave of the service: it would have replaced the permissions."""
-    app, name = form.split("/")
-    assert svc.put(f"{form}/form/form.xhtml", definition(OWNERS)).status == 201
-    assert svc.put(f"{form}/data/A/data.xml", Username="lea", **V1).status == 201
-    opened = definition(None).replace(
-        b"<metadata>", f"<metadata><application-name>{app}</application-name><form-name>{name}</form-name>".encode()
-    )
-    page = {"Origin": EVIL, "Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site"}
-    refused = svc.raw("POST", "/fr/service/publish", page, opened)
-    cause = f"pages elsewhere may change nothing here, see the setting origins: '{EVIL}'"
-    assert (refused.status, refused.cause) == (403, cause)
-    assert svc.get(f"{form}/data/A/data.xml").status == 403
-    assert svc.raw("POST", "/fr/service/publish", {"Content-Type": "text/plain"}, opened).status == 200
-    assert svc.get(f"{form}/data/A/data.xml").status == 200
-
-
 @pytest.mark.parametrize(
     "page", [{"Origin": EVIL}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}]
 )
@@ -444,9 +425,11 @@ def test_nothing_is_changed_by_a_page_elsewhere(svc: Service, form: str, page: d
     svc.save(form, "A")
     for method, target in (
         *(("PUT", path), ("DELETE", path), ("POST", "/reindex"), ("POST", f"/search/{form}")),
-        *(("POST", "/fr/service/persistence/reencrypt"), ("POST", "/no/such/path"), ("OPTIONS", path)),
+        *(("POST", "/fr/service/persistence/reencrypt"), ("POST", "/fr/service/publish"), ("POST", "/no/such/path")),
+        ("OPTIONS", path),
     ):
-        assert svc.raw(method, target, page, b"<d/>").status == 403, (method, target)
+        refused = svc.raw(method, target, page | {"Content-Type": "text/plain"}, b"<d/>")
+        assert refused.refuses(403, "pages elsewhere may change nothing here"), (method, target)
     assert svc.raw("GET", path, page).status == 200
     own = {"Origin": f"http://127.0.0.1:{svc.port}", "Sec-Fetch-Site": "same-origin"}
     assert svc.raw("PUT", path, own, b"<d/>").status == 204

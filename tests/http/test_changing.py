@@ -15,7 +15,7 @@ from persistence.services.documents import Documents, FactsChange
 from persistence.services.rules import Written
 from tests.in_process import serving
 from tests.published import definition
-from tests.service import V1, Service
+from tests.service import Service
 
 FORM = "hr/leave"
 
@@ -26,13 +26,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
     with serving(tmp_path, alone=True, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as made:
         made.publish(FORM, definition(""))
         for name, owner in (("a", "bob"), ("b", "bob"), ("c", "lea")):
-            save(made, name, owner)
+            made.save(FORM, name, Username=owner, Workflow_Stage="new")
         yield made
-
-
-def save(service: Service, name: str, owner: str, collection: str = "data") -> None:
-    answer = service.put(f"{FORM}/{collection}/{name}/data.xml", b"<d/>", Username=owner, Workflow_Stage="new", **V1)
-    assert answer.status in (201, 204)
 
 
 def change(service: Service, path: str = FORM, query: str = "", status: int = 200) -> dict[str, Any]:
@@ -67,7 +62,7 @@ def test_all_documents_of_an_owner_get_another_one(service: Service) -> None:
 
 
 def test_one_document_gets_another_stage_or_no_owner(service: Service) -> None:
-    save(service, "a", "bob", "draft")
+    service.save(FORM, "a", collection="draft", Username="bob")
     change(service, f"{FORM}/a", "stage=approved")
     assert facts(service, "a") == ("bob", None, "approved", "root")
     assert service.get(f"{FORM}/draft/a/data.xml").status == 404

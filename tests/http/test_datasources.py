@@ -47,7 +47,6 @@ data = "disk2"
 [datasource.definitions]
 data = "definitions"
 """
-_XML = {"Content-Type": "application/xml"}
 _PATIENCE = 20.0
 
 

@@ -1,7 +1,7 @@
 """Form definitions over HTTP: publishing, versions (seed, Versioning; spec crud 5, 15), formats, and other places."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from tests import encrypted_form
 from tests import service as services
 from tests.encrypted_form import DEFINITION, UNMARKED, data
 from tests.forms import vectors
-from tests.forms.test_paths import SHAPES, data_at, definitions
+from tests.forms.test_paths import data_at, definitions
 from tests.forms.vectors import bind, changed, section
 from tests.http.stories import play, stories
 from tests.http.test_encryption import attach, keyed, raw, save
@@ -234,7 +234,6 @@ def test_an_unpublished_definition(service: Service, form: str) -> None:
     }
 )
 def test_formats(service: Service, form: str, story: str) -> None:
-    """Forms 1.1."""
     words = {"designed": DESIGNED.decode(), "second": DESIGNED.decode().replace("é", "two")}
     play(service, form, story, ask=ASK, odd="<?xml version='1.1'?><a  b='c'></a>", **words)
 
@@ -364,24 +363,6 @@ def test_a_mark_without_effect_is_refused_with_its_control_and_the_reason(
     assert service.get(f"{form}/form/form.xhtml").status == 404
     provider = replace(in_dialect("orbeon"), face=PROVIDER)  # behind a proxy it keeps what a runtime has published
     assert provider.put(f"{form}/form/form.xhtml", body, **V1).status == 201
-
-
-@pytest.fixture(scope="module")
-def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with keyed(tmp_path_factory.mktemp("paths")) as service:
-        yield service
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_marked_value_is_unreadable_at_rest_in_every_format(encrypting: Service, form: str, name: str) -> None:
-    for version, (definition, paths) in enumerate(definitions(name, "<fr:encrypt/>"), 1):
-        number = {"Form_Definition_Version": version}
-        assert encrypting.put(f"{form}/form/form.xhtml", definition, **number).status == 201
-        for at, path in enumerate(paths):
-            document = f"{form}/data/{version}-{at}/data.xml"
-            assert encrypting.put(document, data_at(path), **number).status == 201
-            assert b"secret" not in raw(encrypting, document).body
-            assert encrypting.get(document).body.count(b"secret") == 1
 
 
 def test_an_index_that_was_built_by_other_paths_is_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -431,21 +431,6 @@ def test_the_designer_publishes_from_one_dialect_into_the_other(services: tuple[
     assert b"<form-name>made</form-name>" in front.raw("GET", f"{PUBLIC}/form/hr/made").body
 
 
-def test_attachments_and_their_ranges_pass_through(front: Service) -> None:
-    content = bytes(range(256)) * 4096
-    front.put("acme/files/data/D/data.xml", **V1)
-    sent = {"Content-Type": "video/mp4"}
-    assert front.put("acme/files/data/D/film.bin", content, sent, Hash_Algorithm="x", Hash_Value="y").status == 201
-    got = front.get("acme/files/data/D/film.bin")
-    assert (got.status, got.body, got["Content-Type"], got["Svc-Hash-Value"]) == (200, content, "video/mp4", "y")
-    for wanted, begin, end in (("0-0", 0, 1), ("70000-70009", 70_000, 70_010), ("1048570-", 1_048_570, len(content))):
-        part = front.get("acme/files/data/D/film.bin", {"Range": f"bytes={wanted}"})
-        assert (part.status, part.body) == (206, content[begin:end])
-    assert front.get("acme/files/data/D/film.bin", {"Range": "bytes=9999999-"}).status == 416
-    head = front.head("acme/files/data/D/film.bin")
-    assert (head.status, head["Content-Length"]) == (200, str(len(content)))
-
-
 @stories(
     {
         "permissions are those of the definition behind": """

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from persistence.model.versions import DATA_FORMATS
 from tests.http.stories import play, stories
 from tests.published import definition
 from tests.served import served
-from tests.service import PUBLIC, V1, Answer, Service, running
+from tests.service import V1, Answer, Service, running
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 RFC_1123 = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
@@ -392,48 +391,9 @@ PERMISSIONS = (
 )
 """Everybody may write, and only the owner may read."""
 
-FILES = ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin", "form/form.xhtml", "form/a.bin"]
-
 
 def bare(answer: Answer) -> str:
     return str(answer["ETag"]).strip('"')
-
-
-@pytest.fixture(params=FILES)
-def path(request: pytest.FixtureRequest, service: Service, form: str) -> str:
-    service.save(form)
-    service.put(f"{form}/{request.param}", b"<d>1</d>", **V1)
-    return f"{form}/{request.param}"
-
-
-def test_if_match_guards_every_resource(service: Service, path: str) -> None:
-    """Spec crud 4.6: data, drafts, attachments and definitions; quoted or bare, whichever is sent; * passes."""
-    first = str(service.get(path)["ETag"])
-    second = service.put(path, b"<d>2</d>", {"If-Match": first}, **V1)
-    assert second.status == 204
-    assert second["ETag"] != first
-    assert service.put(path, b"<d>3</d>", {"If-Match": first}, **V1).status == 412
-    assert service.delete(path, {"If-Match": first}, **V1).status == 412
-    assert service.get(path).body == b"<d>2</d>"
-    for tag in (f'"x", "{bare(second)}"', None, "*"):
-        condition = {"If-Match": tag or bare(service.get(path))}
-        assert service.put(path, b"<d>4</d>", condition, **V1).status == 204
-    assert service.delete(path, {"If-Match": str(service.get(path)["ETag"])}, **V1).status == 204
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("tags", ["x", "*"])
-def test_if_match_does_not_hold_where_nothing_is_stored(service: Service, form: str, name: str, tags: str) -> None:
-    """RFC 9110 13.1.1: who edits what somebody else has deleted is told so, and does not create it again."""
-    service, path, condition = replace(service, face=PUBLIC), f"{form}/{name}", {"If-Match": tags}
-    assert service.put(path, headers=condition, **V1).refuses(412, "it may have been deleted")
-    assert service.delete(path, condition, **V1).status == 404
-    assert service.put(path, **V1).status == 201
-    if name == "data/D/a.bin":
-        service.put(f"{form}/data/D/data.xml", **V1)
-    assert service.delete(path, **V1).status == 204
-    assert service.put(path, headers=condition, **V1).status == 412
-    assert service.get(path, **V1).status in (404, service.deleted)
 
 
 @stories(
@@ -471,50 +431,6 @@ def test_conditions(service: Service, form: str, story: str) -> None:
     play(service, form, story)
 
 
-def test_a_write_may_be_conditional_on_the_time(service: Service, path: str) -> None:
-    """RFC 9110 13.1.4 and 13.2.2: seconds, ignored with If-Match, where it is not a date, and on a GET."""
-    date = str(service.get(path)["Last-Modified"])
-    early = {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}
-    for ask in (service.put, service.delete):
-        assert ask(path, headers=early, **V1).refuses(412, "If-Unmodified-Since")
-    assert service.get(path, early).status == 200
-    for headers in (
-        {"If-Unmodified-Since": date},
-        {"If-Unmodified-Since": "nonsense"},
-        {"If-Unmodified-Since": "Sun, 06 Nov 99999999999 08:49:37 GMT"},
-        early | {"If-Match": "*"},
-    ):
-        assert service.put(path, headers=headers, **V1).status == 204
-    date = str(service.get(path)["Last-Modified"])
-    assert service.delete(path, {"If-Unmodified-Since": date}, **V1).status == 204
-    assert service.put(path, headers=early, **V1).status == 201
-
-
-def test_good_copies_are_not_sent_again(service: Service, path: str) -> None:
-    """The issue: 304 for GET and HEAD of anything; If-None-Match wins over the date (RFC 9110 13.2.2)."""
-    got = service.get(path)
-    tag, date = str(got["ETag"]), str(got["Last-Modified"])
-    for headers in (
-        {"If-None-Match": tag},
-        {"If-None-Match": bare(got)},
-        {"If-None-Match": f'"{bare(got)}"'},
-        {"If-None-Match": f'W/"{bare(got)}"'},
-        {"If-None-Match": "*"},
-        {"If-Modified-Since": date},
-        {"If-None-Match": tag, "If-Modified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
-    ):
-        for method in ("GET", "HEAD"):
-            copy = service.ask(method, path, None, headers)
-            assert (copy.status, copy.body, copy["ETag"]) == (304, b"", tag)
-    for headers in (
-        {"If-None-Match": "other"},
-        {"If-Modified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
-        *({"If-Modified-Since": date} for date in ("nonsense", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT")),
-        {"If-None-Match": "other", "If-Modified-Since": date},
-    ):
-        assert service.get(path, headers).status == 200
-
-
 def test_a_file_replaced_by_hand_gets_another_tag(service: Service, form: str) -> None:
     """What was acknowledged under a tag is not what lies there now: neither a copy nor an If-Match may say so."""
     path = f"{form}/data/D/data.xml"
@@ -535,40 +451,74 @@ def test_a_file_replaced_by_hand_gets_another_tag(service: Service, form: str) -
     assert service.put(path, headers=late).status == 204
 
 
-def test_tags_are_quoted_weak_ones_never_match_and_both_conditions_must_hold(service: Service, path: str) -> None:
-    """RFC 9110 8.8.3 in dialect svc; in orbeon bare, as the real system sends it (spec crud 4.6).
-
-    RFC 9110 13.1.1: proxies that compress weaken tags, and nobody sees it in the tag itself, so the answer says why.
-    """
-    got = service.get(path)
-    weak = f'W/"{bare(got)}"'
-    for ask in (service.put, service.delete):
-        assert ask(path, headers={"If-Match": weak}, **V1).refuses(412, "a weak tag (W/) never matches")
-    both = {"If-Match": str(got["ETag"]), "If-None-Match": str(got["ETag"])}
-    assert service.put(path, headers=both, **V1).status == 412
-    assert service.put(path, headers=both | {"If-None-Match": "other"}, **V1).status == 204
-    answers = [got, service.get(path), service.head(path), service.put(path, **V1)]
-    if "draft" not in path:
-        answers.append(service.delete(path, **V1))
-    for answer in answers:
-        expected = f'"{bare(answer)}"' if service.dialect == "svc" else bare(answer)
-        assert answer["ETag"] == expected
-
-
-def test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag(service: Service, path: str) -> None:
-    """So that a person can decide, and a program can go on without another GET."""
-    current = service.put(path, b"<d>2</d>", **V1, Username="mia")
-    when = str(current[service.prefix + "Last-Modified"])
-    for ask in (service.put, service.delete):
-        refused = ask(path, headers={"If-Match": '"old"'}, **V1, Username="lea")
-        assert refused.status == 412
-        assert f'current ETag "{bare(current)}", saved at {when} by mia' in refused.cause
-        assert "If-Match does not name the current ETag" in refused.cause
-    there = service.put(path, headers={"If-None-Match": "*"}, **V1, Username="lea")
-    assert (there.status, "already exists (If-None-Match: *)" in there.cause) == (412, True)
-    assert "If-Match does not" not in there.cause
-    named = service.put(path, headers={"If-None-Match": bare(current)}, **V1, Username="lea")
-    assert (named.status, "as If-None-Match names it" in named.cause) == (412, True)
+@pytest.mark.parametrize("path", ["data/D", "draft/D", "data/P/a.bin", "form", "form/a.bin"])
+@stories(
+    {
+        "if-match guards every resource: quoted or bare, whichever is sent, and * passes (4.6)": """
+            PUT data/P {path} v=1 <d>1</d> -> 201 ETag>first
+            PUT {path} v=1 If-Match={first} <d>2</d> -> 204 ETag!{first} ETag>second
+            PUT|DELETE {path} v=1 If-Match={first} -> 412
+            GET {path} v=1 -> 200 <d>2</d>
+            PUT {path} v=1 If-Match=`"x", "{bare_second}"` -> 204 ETag>third
+            PUT {path} v=1 If-Match={bare_third} -> 204
+            PUT {path} v=1 If-Match=* -> 204 ETag>last
+            DELETE {path} v=1 If-Match={last} -> 204""",
+        "who edits what somebody else has deleted is told so, and does not create it again (RFC 9110 13.1.1)": """
+            FACE public
+            PUT {path} v=1 If-Match=x -> 412 `it may have been deleted`
+            PUT {path} v=1 If-Match=* -> 412 `it may have been deleted`
+            DELETE {path} v=1 If-Match=x -> 404
+            PUT {path} v=1 -> 201
+            PUT data/P v=1
+            DELETE {path} v=1 -> 204
+            PUT {path} v=1 If-Match=x -> 412
+            PUT {path} v=1 If-Match=* -> 412""",
+        "a write may be conditional on the time, but with If-Match, without a date, and on a GET (13.1.4, 13.2.2)": """
+            PUT data/P {path} v=1 -> 201
+            GET {path} v=1 -> 200 Modified>date
+            PUT|DELETE {path} v=1 If-Unmodified-Since={early} -> 412 `If-Unmodified-Since`
+            GET {path} v=1 If-Unmodified-Since={early} -> 200
+            PUT {path} v=1 If-Unmodified-Since={date} -> 204
+            PUT {path} v=1 If-Unmodified-Since=nonsense -> 204
+            PUT {path} v=1 If-Unmodified-Since=`Sun, 06 Nov 99999999999 08:49:37 GMT` -> 204
+            PUT {path} v=1 If-Unmodified-Since={early} If-Match=* -> 204
+            GET {path} v=1 -> 200 Modified>late
+            DELETE {path} v=1 If-Unmodified-Since={late} -> 204
+            PUT {path} v=1 If-Unmodified-Since={early} -> 201""",
+        "good copies are not sent again; the tag wins over the date (13.2.2)": """
+            PUT data/P {path} v=1 -> 201
+            GET {path} v=1 -> 200 ETag>tag Modified>date
+            GET|HEAD {path} v=1 If-None-Match={tag} -> 304 body= ETag={tag}
+            GET|HEAD {path} v=1 If-None-Match={bare_tag} -> 304 body= ETag={tag}
+            GET|HEAD {path} v=1 If-None-Match="{bare_tag}" -> 304 body= ETag={tag}
+            GET|HEAD {path} v=1 If-None-Match=W/"{bare_tag}" -> 304 body= ETag={tag}
+            GET|HEAD {path} v=1 If-None-Match=* -> 304 body= ETag={tag}
+            GET|HEAD {path} v=1 If-Modified-Since={date} -> 304 body= ETag={tag}
+            GET|HEAD {path} v=1 If-None-Match={tag} If-Modified-Since={early} -> 304 body= ETag={tag}
+            GET {path} v=1 If-None-Match=other -> 200
+            GET {path} v=1 If-None-Match=other If-Modified-Since={date} -> 200
+            GET {path} v=1 If-Modified-Since={early} -> 200
+            GET {path} v=1 If-Modified-Since=nonsense -> 200
+            GET {path} v=1 If-Modified-Since=`Mon, 01 Jan 99999999999999999999 00:00:00 GMT` -> 200""",
+        "tags are quoted in svc, weak ones never match, and both conditions must hold (8.8.3, 13.1.1)": """
+            PUT data/P {path} v=1 -> 201 ETag>tag
+            GET|HEAD {path} v=1 -> 200 ETag={quote}{bare_tag}{quote}
+            PUT|DELETE {path} v=1 If-Match=W/"{bare_tag}" -> 412 `a weak tag (W/) never matches`
+            PUT {path} v=1 If-Match={tag} If-None-Match={tag} -> 412
+            PUT {path} v=1 If-Match={tag} If-None-Match=other -> 204""",
+        "who has saved meanwhile is told who, when, and the current tag": """
+            PUT data/P {path} v=1 -> 201
+            PUT {path} v=1 by=mia -> 204 ETag>tag Last-Modified>when
+            PUT|DELETE {path} v=1 by=lea If-Match="old" -> 412 `If-Match does not name the current ETag` \
+                `current ETag "{bare_tag}", saved at {when} by mia`
+            PUT {path} v=1 by=lea If-None-Match=* -> 412 `already exists (If-None-Match: *)` lacks=`If-Match does not`
+            PUT {path} v=1 by=lea If-None-Match={bare_tag} -> 412 `as If-None-Match names it`""",
+    }
+)
+def test_conditions_of_every_resource(service: Service, form: str, path: str, story: str) -> None:
+    """Proxies that compress weaken tags, and nobody sees it in the tag itself, so the answer says why."""
+    quote, early = '"' if service.dialect == "svc" else "", "Sun, 06 Nov 1994 08:49:37 GMT"
+    play(service, form, story, path=path, quote=quote, early=early)
 
 
 def test_who_may_not_read_is_told_neither_who_nor_the_tag(service: Service, form: str) -> None:

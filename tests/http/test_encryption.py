@@ -6,8 +6,8 @@ import os
 import random
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from http.client import IncompleteRead
 from pathlib import Path
@@ -39,18 +39,20 @@ def keys_of(directory: Path) -> EncryptionKeys:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with keyed(tmp_path_factory.mktemp("encryption")) as service:
+    with keyed(tmp_path_factory.mktemp("encryption"), running) as service:  # which has a log
         yield service
 
 
 @contextmanager
-def keyed(directory: Path, **env: str) -> Iterator[Service]:
+def keyed(
+    directory: Path, start: Callable[..., AbstractContextManager[Service]] = serving, **env: str
+) -> Iterator[Service]:
     keys_of(directory).new()
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
     lines = [f'"svc.field-encryption.{name}" = "{password}"\n' for name, password in passwords.items()]
     apart = attachments_apart("apart.*", "big", directory / "big")
     settings = 'encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart
-    with running(directory, settings=settings, env=env) as service:
+    with start(directory, settings=settings, env=env) as service:
         yield service
 
 

@@ -91,7 +91,7 @@ def names_in(service: Service) -> list[Row]:
 @pytest.fixture(params=["svc", "orbeon"])
 def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     orders.plant(Planter(tmp_path / "data"))
-    with running(tmp_path, dialect=request.param, workers=2) as service:
+    with serving(tmp_path, dialect=request.param, alone=True) as service:
         yield service
 
 

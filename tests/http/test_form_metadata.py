@@ -232,11 +232,6 @@ def test_a_name_that_no_form_can_have_is_no_forms(planted: Service) -> None:
     assert get(planted, "/.hidden").status == get(planted, f"/acme/{'x' * 300}").status == 400
 
 
-def publish(service: Service, form: str, metadata: str | bytes, **own: object) -> None:
-    body = metadata if isinstance(metadata, bytes) else definition(metadata)
-    assert service.put(f"{form}/form/form.xhtml", body, **own).status in (201, 204)
-
-
 def titles(answer: Answer) -> list[tuple[str | None, str | None]]:
     return [
         (title.get("{http://www.w3.org/XML/1998/namespace}lang"), title.text) for title in tree(answer).iter("title")
@@ -255,9 +250,9 @@ def test_publishing_changing_and_deleting_are_seen_by_every_worker_at_once(tmp_p
 
         assert seen() == {()}
         for number in range(1, 6):
-            publish(service, "hr/leave", f"<title>{number}</title>")
+            service.publish("hr/leave", definition(f"<title>{number}</title>"))
             assert seen() == {("leave/1", f"{number}")}
-        publish(service, "hr/leave", "<title>two</title>", Form_Definition_Version="next")
+        service.publish("hr/leave", definition("<title>two</title>"), Form_Definition_Version="next")
         assert seen() == {("leave/2", "two")}
         content = service.data / "hr/leave/form/2/form.xhtml"
         content.write_bytes(definition("<title>by hand</title>"))
@@ -286,7 +281,7 @@ def test_publishing_changing_and_deleting_are_seen_by_every_worker_at_once(tmp_p
 )
 def test_what_is_told_of_a_definition(svc: Service, form: str, metadata: str, children: str) -> None:
     """Spec search 4.3; what counts as metadata, tests/forms/test_definition_metadata.py shows."""
-    publish(svc, form, metadata)
+    svc.publish(form, definition(metadata))
     body = get(svc, f"/{form}?all-forms=true").body.decode()
     assert body.partition("</created>")[2] == f"{children}</form></forms>"
 
@@ -295,19 +290,19 @@ def test_names_in_paths_are_unicode_and_permissions_that_are_empty_let_nobody_in
     """Spec crud 6.2: present but empty is not undefined; the attribute is there, and empty."""
     app = form.partition("/")[0]
     name = f"{app}/Bestellung für & <Ä>"
-    publish(svc, quote(name), "<title>ä</title>")
+    svc.publish(quote(name), definition("<title>ä</title>"))
     answer = get(svc, quote(f"/{name}"))
     assert tree(answer).findtext("form/form-name") == "Bestellung für & <Ä>"
     exact = _FILTER.format("", "form-name", "exact", "", "Bestellung für &amp; &lt;Ä>")
     assert len(listed(post(svc, exact))) == 1
-    publish(svc, form, "<permissions/>")
+    svc.publish(form, definition("<permissions/>"))
     assert listed(get(svc, f"/{form}")) == []
     assert b'<form operations="">' in get(svc, f"/{form}?all-forms=true").body
 
 
 def test_a_version_that_cannot_be_read_does_not_hide_the_others(svc: Service, form: str) -> None:
     for number in (1, 2, 3):
-        publish(svc, form, f"<title>{number}</title>", Form_Definition_Version=number)
+        svc.publish(form, definition(f"<title>{number}</title>"), Form_Definition_Version=number)
     folder = svc.data / form / "form"
     (folder / "2/form.xhtml.json").write_text("{")
     (folder / "3/form.xhtml").unlink()
@@ -319,7 +314,7 @@ def test_a_version_that_cannot_be_read_does_not_hide_the_others(svc: Service, fo
 
 def test_a_sidecar_edited_by_hand_makes_no_malformed_answer(svc: Service, form: str) -> None:
     """It is damage until it is taken in. Then what XML cannot hold is replaced, and a declaration is left out."""
-    publish(svc, form, "<title>t</title>")
+    svc.publish(form, definition("<title>t</title>"))
     file = svc.data / form / "form/1/form.xhtml.json"
     whole = file.read_bytes()
     modifier = "a\x01b\ufffe<c>"

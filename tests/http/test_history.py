@@ -18,7 +18,7 @@ from tests.forms.vectors import changed
 from tests.http.stories import play, stories
 from tests.http.test_encryption import keyed, keys_of
 from tests.in_process import serving
-from tests.service import PROVIDER, V1, Answer, Service, running
+from tests.service import PROVIDER, V1, Answer, Service
 
 
 def ask(service: Service, path: str, query: str = "", method: str = "GET", **own: str) -> Answer:
@@ -430,7 +430,7 @@ def test_a_revision_whose_key_is_gone_hides_no_others(tmp_path: Path) -> None:
         first, _, third = _encrypted(service)
     (tmp_path / "var/encryption-keys.json").unlink()
     keys_of(tmp_path).new()
-    with running(tmp_path, options=("--config", "settings.toml")) as service:
+    with serving(tmp_path, options=("--config", "settings.toml")) as service:
         body = data().decode()
         fifth = save_all(service, "hr/leave", body, body.replace(SECRETS[0], "fifth"))[1]
         found = differences(ask(service, "hr/leave/D", "?include-diffs=true"))

@@ -41,7 +41,6 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def in_front(directory: Path, dialect: str, **lines: str) -> AbstractContextManager[Service]:
-    """A service whose properties of providers are these."""
     prefix = DIALECTS[dialect].property_prefix
     settings = "".join(f'"{prefix}persistence.{name}" = "{value}"\n' for name, value in lines.items())
     return serving(directory, dialect=dialect, settings=settings, alone=True)
@@ -230,8 +229,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def fronted(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory: Path = tmp_path_factory.mktemp("answering")
-    with serving(directory, env={"PERSISTENCE_CONFIG": str(settings(directory, provider.port))}, alone=True) as service:
+    with serving(tmp_path_factory.mktemp("answering"), settings=settings(provider.port), alone=True) as service:
         yield service
 
 
@@ -316,7 +314,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 def before(directory: Path, dialect: str, far: Service, part: str) -> AbstractContextManager[Service]:
-    """A service that has one part of each form far it."""
+    """A service that has one part of each form in another one."""
     lines = {"provider.*.*." + part: "far", "far.uri": f"http://127.0.0.1:{far.port}", "far.dialect": "orbeon"}
     return in_front(directory, dialect, **lines)
 

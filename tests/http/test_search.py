@@ -222,12 +222,6 @@ def test_t8_drafts_in_other_words_are_an_error_for_known_users_only(acme: Servic
     assert of(acme, body) == ["d-2", "d-3", "d-1"]
 
 
-def test_t9_a_save_erases_the_draft(own: Service) -> None:
-    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", **V1).status == 201
-    assert of(own, "<search><drafts>only</drafts></search>", Username="bob") == ["d-3°"]
-    assert of(own, "<search><drafts>exclude</drafts></search>", Username="bob") == ["d-4", "d-2", "d-3", "d-1"]
-
-
 def test_t10_all_indexed_controls(acme: Service) -> None:
     answer = search(acme, searches.T10_CLOSED)
     assert found(answer.body) == ["d-2"]
@@ -328,6 +322,10 @@ def test_what_is_saved_changed_and_deleted_is_found_at_once_by_every_worker(own:
         else:
             own.save("acme/order", "d-7", f"<form><customer><name>{name}</name></customer></form>".encode())
         assert {tuple(of(own, body)) for _ in range(8)} == {tuple(names)}
+    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", **V1).status == 201, "which erases the draft (T9)"
+    assert of(own, "<search><drafts>only</drafts></search>", Username="bob") == ["d-3°"]
+    exclude = "<search><drafts>exclude</drafts></search>"
+    assert of(own, exclude, Username="bob") == ["d-4", "d-7", "d-2", "d-3", "d-1"]
 
 
 def test_unpublished_definitions_are_found_by_what_the_designer_asks_for(svc: Service) -> None:
@@ -491,7 +489,7 @@ def test_text_is_searched_in_an_index_without_documents(tmp_path: Path) -> None:
     """A save that was killed leaves a directory with nothing to read, of which an index may be made."""
     orders.plant_old(Planter(tmp_path / "data"), 0)
     (tmp_path / "data" / "acme/order/data/begun").mkdir(parents=True)
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         search = partial(shown, service)
         text = "<search><query>new</query></search>"
         assert search(_ALL) == []

@@ -53,6 +53,11 @@ class Browser:
         self.page = self.client.get(path, environ_base=PEER, **options)  # type: ignore[arg-type]  # as Flask's
         return self.page
 
+    def shows(self, path: str, *texts: str, **options: object) -> None:
+        """Ask for a page that has these texts."""
+        self.get(path, **options)
+        assert [each for each in texts if each not in self.text] == [], self.text
+
     def post(self, path: str, values: dict[str, str], **options: object) -> TestResponse:
         """Send values."""
         self.page = self.client.post(path, data=values, environ_base=PEER, **options)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from persistence.services.document_tables import DocumentTable
 from tests.orders import ORDER, plant
 from tests.pages.administrator import PEER, Browser, administrator
 from tests.published import Planter
+from tests.waiting import eventually
 
 CRUD = "/fr/service/persistence/crud"
 FORM = f"/admin/forms/{ORDER}"
@@ -50,8 +51,7 @@ def save(found: Browser, document: str, body: bytes = b"<form/>", **sent: str) -
 
 
 def test_one_document_is_deleted_after_a_question(found: Browser) -> None:
-    found.get(f"{ACTIONS}/document-delete/{ORDER}?document=d-1")
-    assert "Delete the document Ada" in found.text
+    found.shows(f"{ACTIONS}/document-delete/{ORDER}?document=d-1", "Delete the document Ada")
     assert status(found, "d-1") == 200
     found.do(f"{ACTIONS}/document-delete/{ORDER}?document=d-1")
     assert "Documents deleted: 1." in found.text
@@ -59,8 +59,7 @@ def test_one_document_is_deleted_after_a_question(found: Browser) -> None:
 
 
 def test_a_selection_is_deleted_and_brought_back(found: Browser, tmp_path: Path) -> None:
-    found.get(f"{ACTIONS}/document-delete/{BOTH}")
-    assert f"Delete 2 documents of {ORDER}?" in found.text
+    found.shows(f"{ACTIONS}/document-delete/{BOTH}", f"Delete 2 documents of {ORDER}?")
     found.do(f"{ACTIONS}/document-delete/{BOTH}")
     assert "Documents deleted: 2." in found.text
     assert [status(found, each) for each in ("d-1", "d-2")] == [404, 404]
@@ -74,8 +73,8 @@ def test_a_selection_is_deleted_and_brought_back(found: Browser, tmp_path: Path)
 
 
 def test_the_page_of_deleted_documents_brings_back_those_that_are_ticked(found: Browser) -> None:
-    page = found.get(f"{FORM}/deleted").text
-    assert page.count('type="checkbox" name="document"') == 2
+    eventually(lambda: "Being counted" not in found.get(f"{FORM}/deleted").text)
+    assert found.page.text.count('type="checkbox" name="document"') == 2
     found.do(f"{ACTIONS}/document-restore/{ORDER}?document=gone")
     assert [status(found, each) for each in ("gone", "lost")] == [200, 404]
 
@@ -94,8 +93,7 @@ def test_nothing_is_written_over_a_change_since_the_question(found: Browser, act
 
 def test_the_stage_and_the_owner_are_changed_as_a_new_revision(found: Browser) -> None:
     before = found.client.get(f"{CRUD}/{ORDER}/data/d-1/data.xml", environ_base=PEER)
-    found.get(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
-    assert "The stage becomes approved." in found.text
+    found.shows(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved", "The stage becomes approved.")
     found.do(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
     assert "Documents changed: 2." in found.text
     found.do(f"{ACTIONS}/document-change/{ORDER}?document=d-1&change=owner&owner=zoe&group=staff")
@@ -104,9 +102,7 @@ def test_the_stage_and_the_owner_are_changed_as_a_new_revision(found: Browser) -
     assert after.headers["Svc-Workflow-Stage"] == "approved"
     assert (after.headers["Svc-Username"], after.headers["Svc-Group"]) == ("zoe", "staff")
     assert after.headers["Svc-Created"] == before.headers["Svc-Created"]
-    found.get(f"{FORM}/data/d-1")
-    assert "by ada" in found.text
-    assert "Owner zoe of staff" in found.text
+    found.shows(f"{FORM}/data/d-1", "by ada", "Owner zoe of staff")
     found.do(f"{ACTIONS}/document-change/{ORDER}?document=d-1&change=stage&stage=")
     assert "Svc-Workflow-Stage" not in headers(found, "d-1")
 
@@ -184,8 +180,8 @@ def test_a_search_of_all_forms_names_the_documents_of_each(found: Browser) -> No
     found.get("/admin/search?q=zoe")
     assert "Order All that match" in found.text or "Order As a table" in found.text
     assert f"{FORM}/data/d-3" in found.page.text  # type: ignore[union-attr]
-    assert "No document matches." in (found.get("/admin/search?q=nothing-like-it") and found.text)
-    assert "Type a text" in (found.get("/admin/search") and found.text)
+    found.shows("/admin/search?q=nothing-like-it", "No document matches.")
+    found.shows("/admin/search", "Type a text")
     assert found.get(f"/admin/search?q={'x' * 1001}").status_code == 400
     assert "<script>" not in found.get("/admin/search?q=<script>alert(1)</script>").text.replace("<script src", "")
 
@@ -197,5 +193,4 @@ def test_a_search_of_all_forms_ends_within_a_form(found: Browser, monkeypatch: p
 
     monkeypatch.setattr("persistence.limits.SEARCH_ALL_SECONDS", 0.2)
     monkeypatch.setattr(form_pages, "table_of", slow)
-    found.get("/admin/search?q=zoe")
-    assert "acme/order could not be searched now. Each can be searched on its own page." in found.text
+    found.shows("/admin/search?q=zoe", "acme/order could not be searched now. Each can be searched on its own page.")

@@ -51,9 +51,8 @@ def call(
 
 
 def test_values_are_beside_the_labels_of_the_form_in_its_language(found: Browser) -> None:
-    found.get(DOCUMENT)
-    assert "Customer Full name Bob" in found.text
-    assert "Voller Name Bob" in (found.get(f"{DOCUMENT}?lang=de") and found.text)
+    found.shows(DOCUMENT, "Customer Full name Bob")
+    found.shows(f"{DOCUMENT}?lang=de", "Voller Name Bob")
     assert found.get(f"{DOCUMENT}x").status_code == 404
 
 
@@ -63,20 +62,15 @@ def test_values_in_grids_that_are_not_listed_are_shown(tmp_path: Path) -> None:
         planter.define("a/f", 1, definition, FIRST)
         planter.save("a/f", "d", data_at(path), FIRST)
     found = administrator(tmp_path, trusted=("127.0.0.1",))
-    found.get("/admin/forms/a/f/data/d")
-    assert "c secret" in found.text
-    found.get("/admin/forms/a/f/1/definition")
-    assert "s/g/r/it/c" in found.text
+    found.shows("/admin/forms/a/f/data/d", "c secret")
+    found.shows("/admin/forms/a/f/1/definition", "s/g/r/it/c")
 
 
 def test_the_history_has_every_revision_with_views_and_changes(found: Browser) -> None:
     path = f"/admin/forms/{ORDER}/data/two"
-    found.get(path)
-    assert "Full name New" in found.text
-    assert "2024-05-02 10:00:00" in found.text
-    assert "Full name Old" in (found.get(f"{path}?at={FIRST}") and found.text)
-    found.get(f"{path}/changes?older={FIRST}&newer={LAST}")
-    assert "Full name customer/name Old New" in found.text
+    found.shows(path, "Full name New", "2024-05-02 10:00:00")
+    found.shows(f"{path}?at={FIRST}", "Full name Old")
+    found.shows(f"{path}/changes?older={FIRST}&newer={LAST}", "Full name customer/name Old New")
     assert found.get(f"{path}?at={LAST[:-4]}1Z").status_code == 404
     assert found.get(f"{path}?at=then").status_code == 404
     assert found.get(f"{path}/changes?older={FIRST}").status_code == 404
@@ -94,7 +88,7 @@ def test_an_older_revision_is_made_current(found: Browser) -> None:
 
 def test_a_deleted_document_is_readable_and_comes_back(found: Browser) -> None:
     path = f"/admin/forms/{ORDER}/data/gone"
-    assert "This document is deleted." in (found.get(path) and found.text)
+    found.shows(path, "This document is deleted.")
     assert found.get(f"{path}?at=2024-05-01T00:00:00.000Z").status_code == 200
     found.do(f"/admin/actions/revert/{ORDER}/gone")
     assert "This document is deleted." not in found.text
@@ -131,13 +125,13 @@ def test_a_document_that_was_deleted_again_is_not_brought_back_by_an_older_quest
 
 
 def test_drafts_are_shown_and_lead_to_the_saved_document(found: Browser) -> None:
-    assert "There is a draft" in (found.get(f"/admin/forms/{ORDER}/data/d-3") and found.text)
-    assert "Zoe B" in (found.get(f"/admin/forms/{ORDER}/draft/d-3") and found.text)
+    found.shows(f"/admin/forms/{ORDER}/data/d-3", "There is a draft")
+    found.shows(f"/admin/forms/{ORDER}/draft/d-3", "Zoe B")
     assert found.get(f"/admin/forms/{ORDER}/draft/d-1").status_code == 404
 
 
 def test_a_lease_is_shown_and_broken(found: Browser) -> None:
-    assert "ann has leased it" in (found.get(DOCUMENT) and found.text)
+    found.shows(DOCUMENT, "ann has leased it")
     found.do(f"/admin/actions/lease-break/{ORDER}/d-2")
     assert "The lease of ann is broken." in found.text
     assert found.get(f"/admin/actions/lease-break/{ORDER}/d-2").status_code == 404
@@ -154,7 +148,7 @@ def test_a_lease_that_another_user_has_taken_since_is_not_broken(found: Browser,
         assert "bob has leased the document d-2 now. Nothing was broken" in found.text
         found.page = page
         assert found.send(holder="").status_code == 412
-        assert "bob has leased it" in (found.get(DOCUMENT) and found.text)
+        found.shows(DOCUMENT, "bob has leased it")
         found.get(f"/admin/actions/lease-break/{ORDER}/d-2")
         planter.leases.lock(leased, bob, 900)  # renewed, it is the same lease
     assert found.send().status_code == 303
@@ -239,10 +233,7 @@ def found_forms(tmp_path: Path) -> Browser:
 
 
 def test_the_list_has_every_form_with_its_counts(found_forms: Browser) -> None:
-    found_forms.get("/admin/forms")
-    assert "Order acme/order 1 3 2 1" in found_forms.text
-    assert "Leave hr/leave 2 , 1 0 0 0" in found_forms.text
-    assert "All 2 forms 3 2 1" in found_forms.text
+    found_forms.shows("/admin/forms", "Order acme/order 1 3 2 1", "Leave hr/leave 2 , 1 0 0 0", "All 2 forms 3 2 1")
     found_forms.get("/admin/forms?sort=documents&order=desc")
     assert found_forms.text.index("acme/order") < found_forms.text.index("hr/leave")
     assert found_forms.get("/admin/forms?sort=colour").status_code == 400
@@ -262,7 +253,7 @@ def test_a_form_opens_on_the_documents_of_all_its_versions(tmp_path: Path) -> No
     text = found.get(f"/admin/forms/{ORDER}/documents.csv").data.decode("utf-8-sig")
     assert sorted(line.split(",")[0] for line in text.splitlines()[1:]) == ["d-1", "d-2", "d-3", "newer"]
     assert (found.get(f"/admin/forms/{ORDER}/2") and rows(found)) == ["newer"]
-    assert "There is no document yet." in (found.get(f"/admin/forms/{ORDER}/3") and found.text)
+    found.shows(f"/admin/forms/{ORDER}/3", "There is no document yet.")
 
 
 @pytest.fixture
@@ -365,9 +356,8 @@ def test_a_query_that_cannot_be_read_is_refused(found_forms: Browser, query: str
 
 
 def test_columns_have_the_labels_of_the_form_in_its_language(found_forms: Browser) -> None:
-    found_forms.get(VERSION)
-    assert "Full name" in found_forms.text
-    assert "Voller Name" in (found_forms.get(f"{VERSION}?lang=de") and found_forms.text)
+    found_forms.shows(VERSION, "Full name")
+    found_forms.shows(f"{VERSION}?lang=de", "Voller Name")
 
 
 def test_csv_has_what_is_filtered(found_forms: Browser) -> None:
@@ -397,14 +387,15 @@ def test_deleted_documents_are_listed(found_forms: Browser) -> None:
 
 
 def test_the_definition_says_who_may_do_what_and_shows_its_outline(found_forms: Browser) -> None:
-    found_forms.get(f"{VERSION}/definition")
-    assert "everyone ✓ yes ✓ yes ✓ yes ✓ yes ✓ yes" in found_forms.text
-    assert "Customer section" in found_forms.text
-    assert "Full name input customer/name indexed" in found_forms.text
-    assert "Kunde" in (found_forms.get(f"{VERSION}/definition?lang=de") and found_forms.text)
+    found_forms.shows(
+        f"{VERSION}/definition",
+        "everyone ✓ yes ✓ yes ✓ yes ✓ yes ✓ yes",
+        "Customer section",
+        "Full name input customer/name indexed",
+    )
+    found_forms.shows(f"{VERSION}/definition?lang=de", "Kunde")
     assert "Published 2024-04-01 09:00:00" in found_forms.text
-    found_forms.get("/admin/forms/hr/leave/1/definition")
-    assert "Last published 2024-04-01 09:00:00 by mia" in found_forms.text
+    found_forms.shows("/admin/forms/hr/leave/1/definition", "Last published 2024-04-01 09:00:00 by mia")
     said = found_forms.text.replace("\u2013 ", "")
     assert "anyone ✓ yes no" in said
     assert "owner no ✓ yes ✓ yes no" in said

@@ -24,8 +24,7 @@ def test_a_key_is_made_after_a_confirmation_and_shown_once(found: Browser, keys:
     secret = answer.text.partition('class="secret" tabindex="0">')[2].partition("<")[0]
     made = key_of(secret, keys.read())
     assert made.name == "batch"
-    found.get("/admin/keys")
-    assert "batch" in found.text
+    found.shows("/admin/keys", "batch")
     assert secret not in found.text
 
 
@@ -48,52 +47,45 @@ def test_what_cannot_be_done_says_why(found: Browser) -> None:
 
 
 def test_a_key_expires_if_that_is_asked_for(found: Browser, keys: Keys) -> None:
-    found.get("/admin/actions/api-key-new?name=trial&days=90")
-    assert "It expires on 20" in found.text
+    found.shows("/admin/actions/api-key-new?name=trial&days=90", "It expires on 20")
     assert found.send().status_code == 200
     assert keys.read()[-1].expires is not None
     assert found.get("/admin/actions/api-key-new?name=x&days=-1").status_code == 400
-    found.get("/admin/actions/api-key-new?name=x")
-    assert "It does not expire." in found.text
+    found.shows("/admin/actions/api-key-new?name=x", "It does not expire.")
 
 
 def test_who_retires_a_key_is_told_what_that_ends_and_opens(found: Browser, keys: Keys) -> None:
     keys.add("batch")
-    found.get("/admin/actions/api-key-retire?name=batch")
-    assert "It cannot be brought back." in found.text
+    found.shows("/admin/actions/api-key-retire?name=batch", "It cannot be brought back.")
     assert "sessions" not in found.text
     assert "last key" not in found.text
-    found.get(f"/admin/actions/api-key-retire?name={NAME}")
-    assert "sessions that it has begun end at once" in found.text
+    found.shows(f"/admin/actions/api-key-retire?name={NAME}", "sessions that it has begun end at once")
     assert "last key" not in found.text
     keys.remove("batch")
-    found.get(f"/admin/actions/api-key-retire?name={NAME}")
-    assert "It is the last key: without keys, a service" in found.text
+    found.shows(f"/admin/actions/api-key-retire?name={NAME}", "It is the last key: without keys, a service")
     assert found.send().status_code == 303
     assert found.follow().status_code == 404  # nobody could sign in any more
 
 
 def test_what_limits_a_key_is_shown(found: Browser, keys: Keys) -> None:
     keys.add("reports", None, ["read"], ["hr", "fin/claim"])
-    found.get("/admin/keys")
-    assert "reports" in found.text
-    assert "read: hr, fin/claim" in found.text
+    found.shows("/admin/keys", "reports", "read: hr, fin/claim")
 
 
 def test_a_limited_key_is_made(found: Browser, keys: Keys) -> None:
-    found.get("/admin/actions/api-key-new?name=reports&scope=read&forms=hr%0D%0A+fin/claim%0D%0A%0D%0Ahr")
-    assert "It may only read: what it sends changes nothing." in found.text
-    assert "for these forms or applications only: hr, fin/claim." in found.text
+    found.shows(
+        "/admin/actions/api-key-new?name=reports&scope=read&forms=hr%0D%0A+fin/claim%0D%0A%0D%0Ahr",
+        "It may only read: what it sends changes nothing.",
+        "for these forms or applications only: hr, fin/claim.",
+    )
     assert 'class="secret"' in found.send().text
     made = keys.read()[-1]
     assert (made.name, made.scopes, made.forms) == ("reports", ("read",), ("hr", "fin/claim"))
     for wrong, cause in (("scope=write", "the scope of a key is read, or none"), ("forms=hr/leave/1", "is not APP or")):
         assert found.get(f"/admin/actions/api-key-new?name=other&{wrong}").status_code == 400
         assert cause in found.text
-    found.get(f"/admin/actions/api-key-new?name={NAME}&scope=read")
-    assert "a limited key opens no pages" in found.text
-    found.get(f"/admin/actions/api-key-new?name={NAME}")
-    assert "it may export, import and purge, and sign in here" in found.text
+    found.shows(f"/admin/actions/api-key-new?name={NAME}&scope=read", "a limited key opens no pages")
+    found.shows(f"/admin/actions/api-key-new?name={NAME}", "it may export, import and purge, and sign in here")
 
 
 def test_a_limited_key_is_not_shown_as_an_administrator(tmp_path: Path) -> None:
@@ -101,8 +93,7 @@ def test_a_limited_key_is_not_shown_as_an_administrator(tmp_path: Path) -> None:
     keys, found = keys_of(given), browser(given)
     found.log_in(NAME, keys.add(NAME))
     keys.add("reports", None, [], ["hr"])
-    found.get("/admin/keys")
-    assert "call: hr" in found.text
+    found.shows("/admin/keys", "call: hr")
     assert "administrator: hr" not in found.text
     found.get("/admin/actions/api-key-retire?name=reports")
     assert "sessions that it has begun" not in found.text

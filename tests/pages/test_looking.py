@@ -43,17 +43,8 @@ def save(found: Browser, document: str = "one") -> None:
 
 
 def test_the_overview_says_what_is_served(found: Browser) -> None:
-    found.get("/admin/")
-    place = shown_address(found.given.data)
-    for each in (
-        "Dialect svc",
-        place,
-        "callers with the API key",
-        "Last check never",
-        "Last backup never",
-        "Errors none No server errors recorded.",
-    ):
-        assert each in found.text
+    served = ("Dialect svc", shown_address(found.given.data), "callers with the API key")
+    found.shows("/admin/", *served, "Last check never", "Last backup never", "Errors none No server errors recorded.")
 
 
 def test_the_overview_warns_of_what_an_administrator_should_mend(found: Browser, keys: Keys) -> None:
@@ -61,13 +52,8 @@ def test_the_overview_warns_of_what_an_administrator_should_mend(found: Browser,
     for name, permissions in (("open", ""), ("closed", "<permissions/>")):
         path, headers = f"{CRUD[:-5]}{name}/form/form.xhtml", {"Authorization": f"Bearer {secret}"}
         assert found.client.put(path, data=definition(permissions), headers=headers).status_code == 201
-    found.get("/admin/")
-    for each in (
-        "1 form has a version without permissions: every caller may read and change its data. Forms",
-        "the audit is off. Settings",
-        "The API key desk expires on ",
-    ):
-        assert each in found.text
+    everybody = "1 form has a version without permissions: every caller may read and change its data. Forms"
+    found.shows("/admin/", everybody, "the audit is off. Settings", "The API key desk expires on ")
     assert "there is no API key" not in found.text
 
 
@@ -283,7 +269,7 @@ def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:
     assert f"7 findings: {counts}. 3 findings remain, notices apart." in there.text
     assert "Last check 3 findings remain notices apart Ended" in there.text
     assert there.text.count(counts) == 2
-    assert "Last check 3 remain" in (there.get("/admin/") and there.text)
+    there.shows("/admin/", "Last check 3 remain")
     (damaged.data / "data/two/data.xml.json").unlink()  # the content is then one without a sidecar
     damaged.mend("data/two/data.xml.json", "sidecar-unreadable")
     assert "done it is no longer there" in damaged.row("data/two/data.xml.json")
@@ -425,11 +411,9 @@ def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypa
     found = administrator(tmp_path, audit="file")
     for document in ("one", "two", "three"):
         save(found, document)
-    found.get("/admin/audit?document=two")
-    assert "hr/leave/data/two/data.xml" in found.text
+    found.shows("/admin/audit?document=two", "hr/leave/data/two/data.xml")
     assert "hr/leave/data/one" not in found.text
-    found.get("/admin/audit?action=create&user=lea&collection=data")
-    assert "hr/leave/data/three/data.xml" in found.text
+    found.shows("/admin/audit?action=create&user=lea&collection=data", "hr/leave/data/three/data.xml")
     older = found.page.text.partition('href="/admin/audit?user')[2].partition('"')[0].replace("&amp;", "&")  # type: ignore[union-attr]
     found.get(f"/admin/audit?user{older}")
     assert "hr/leave/data/three" not in found.text
@@ -494,32 +478,18 @@ def test_the_audit_is_shown_from_day_to_day_in_the_zone_of_the_pages(
 
 
 def test_the_audit_page_says_where_there_is_none(found: Browser) -> None:
-    assert "The audit is off" in (found.get("/admin/audit") and found.text)
+    found.shows("/admin/audit", "The audit is off")
     assert found.get("/admin/actions/audit-verify").status_code == 404
 
 
-def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
-    found = administrator(tmp_path, encryption_key=("k1:" + "0" * 64,), workers=7)
-    page = found.get("/admin/settings")
-    assert "0" * 64 not in page.text
-    assert "(not shown)" in found.text
-    assert "workers 7" in found.text
-
-
-def test_settings_and_properties_are_shown_as_the_settings_file_has_them(tmp_path: Path) -> None:
-    found = administrator(tmp_path, trusted=("10.1.2.3",))
-    found.get("/admin/settings")
-    for name, value in (
-        ("trusted", '["10.1.2.3"]'),
-        ("insecure", "false"),
-        ("dialect", '"svc"'),
-        ("svc.persistence.*.active", "true"),
-    ):
-        assert f"{name} {value} " in found.text
+def test_settings_and_properties_are_shown_as_the_settings_file_has_them_without_secrets(tmp_path: Path) -> None:
+    found = administrator(tmp_path, trusted=("10.1.2.3",), encryption_key=("k1:" + "0" * 64,), workers=7)
+    found.shows("/admin/settings", 'trusted ["10.1.2.3"] ', "insecure false ", 'dialect "svc" ', "*.active true ")
+    assert ("(not shown)" in found.text, "workers 7" in found.text, "0" * 64 in found.page.text) == (True, True, False)
 
 
 def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(found: Browser) -> None:
-    assert "never" in (found.get("/admin/keys") and found.text)
+    found.shows("/admin/keys", "never")
     found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {found.secret}"})
     assert "0 seconds ago" in (found.get("/admin/keys") and found.text) or "1 second ago" in found.text
     file = Path(found.given.home, ".pages/key-uses.json")

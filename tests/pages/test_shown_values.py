@@ -110,19 +110,16 @@ def found(tmp_path: Path) -> Browser:
 
 
 def test_each_kind_of_control_is_shown_as_its_user_knows_it(found: Browser) -> None:
-    page = found.get(PAGE).text
-    for shown in (
+    chosen = (
         "A garage",
         "The kind Commercial com",
         "The tags Alpha a Beta b",
         "The colour Deep red r",
         "The agreed Yes",
-        "The cost 240 000.5",
-        "The at 2024-05-02 10:00:00",
-        "The file Plan März.pdf",
-        "What Many Sand 3 Lime 4",
-    ):
-        assert shown in found.text, shown
+    )
+    typed = ("The cost 240 000.5", "The at 2024-05-02 10:00:00", "The file Plan März.pdf", "What Many Sand 3 Lime 4")
+    found.shows(PAGE, *chosen, *typed)
+    page = found.page.text
     assert "The agreed Ja" in (found.get(PAGE, headers={"Accept-Language": "de"}) and found.text)
     assert "<p>Fine <b>work</b></p>" in page
     assert "&lt;script&gt;no" in page  # in the markup that is shown as text
@@ -185,7 +182,7 @@ def test_a_download_has_the_name_that_the_data_gives_the_file(found: Browser) ->
     assert answer.headers["Content-Disposition"] == (
         "attachment; filename=\"Plan_M_rz.pdf\"; filename*=UTF-8''Plan%20M%C3%A4rz.pdf"
     )
-    assert "Plan März.pdf application/pdf" in (found.get(PAGE) and found.text)
+    found.shows(PAGE, "Plan März.pdf application/pdf")
     assert 'filename="d.xml"' in found.get(f"{PAGE}/data.xml").headers["Content-Disposition"]
 
 
@@ -270,7 +267,7 @@ def test_the_values_of_a_page_and_the_changes_are_bounded_together(found: Browse
         page = found.get(PAGE).text
         assert 0 < page.count('<bdi class="text">Sand') < 50
         assert "lines are shown: download the XML for the rest" in page
-        assert "These are the first" in (found.get(changes) and found.text)
+        found.shows(changes, "These are the first")
 
 
 def test_an_element_that_stands_very_often_is_not_searched_for_every_control_each_time() -> None:
@@ -311,7 +308,7 @@ def test_a_table_shows_items_by_their_labels_and_offers_them_as_filters(found: B
     assert re.findall(r'<th scope="row"><a [^>]*>([^<]*)</a>', only) == ["Residential"]
     assert "A shed" not in only
     assert re.search(r'href="[^"]*col=s/kind&amp;col=owner[^"]*"', only)  # links keep the columns
-    assert "1 found" in (found.get(f"/admin/forms/{FORM}?c.s/tags=b&stage=new") and found.text)
+    found.shows(f"/admin/forms/{FORM}?c.s/tags=b&stage=new", "1 found")
 
 
 def test_documents_of_the_designer_are_listed_with_the_names_of_their_forms(tmp_path: Path) -> None:
@@ -320,9 +317,7 @@ def test_documents_of_the_designer_are_listed_with_the_names_of_their_forms(tmp_
         body = definition().replace(b"<title>Permit</title>", metadata.encode())
         planter.save("svc/builder", "9f", body, FIRST, User("bob"))
     found = administrator(tmp_path)
-    found.get("/admin/forms/svc/builder")
-    assert "Title Application Form Saved" in found.text
-    assert "A permit town permit 2024-05-02 10:00:00" in found.text
+    found.shows("/admin/forms/svc/builder", "Title Application Form Saved", "A permit town permit 2024-05-02 10:00:00")
     page = found.get("/admin/forms/svc/builder/data/9f").text
     assert re.search(r"<h1>\s*<bdi>A permit</bdi>", page)
     assert "Application town Form permit" in found.text

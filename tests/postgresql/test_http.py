@@ -1,51 +1,25 @@
-"""The interface on a database, as ``make test`` shows it: some tests of ``tests/http`` again, and others.
-
-``make test-postgresql`` repeats all of them.
-"""
+"""Databases beside a tree, and the page of a check; all of ``tests/http`` is asked by ``make test-postgresql``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests import orders
-from tests.http import (
-    test_attachments,
-    test_definitions,
-    test_documents,
-    test_history,
-    test_permissions,
-    test_reverting,
-)
+from tests import on_database, orders
+from tests import service as services
 from tests.http.test_leases import lock
 from tests.in_process import serving
 from tests.metrics.test_metrics import samples, value
 from tests.orders import named
+from tests.pages.administrator import administrator
+from tests.pages.test_looking import ended, save
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 from tests.service import PROVIDER, PUBLIC, Service
 
-_SELECTED: tuple[Any, ...] = (
-    test_documents.test_data_and_drafts,
-    test_documents.test_headers_of_get,
-    test_history.test_histories,
-    test_documents.test_if_match_guards_every_resource,
-    test_documents.test_conditions,
-    test_documents.test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag,
-    test_definitions.test_versions,
-    test_history.test_three_saves_are_listed_newest_first,
-    test_history.test_as_of_reads_what_was_current_at_a_time,
-    test_permissions.test_what_permissions_allow,
-    test_attachments.test_every_byte_comes_back,
-    test_reverting.test_a_deleted_document_comes_back_with_its_attachments,
-    test_reverting.test_what_comes_back,
-    test_documents.test_of_many_at_once_exactly_one_is_created,
-)
-globals().update({each.__name__: each for each in _SELECTED})
-
-document, path = test_attachments.document, test_documents.path
 _SETTINGS = """
 "svc.persistence.*.lease" = true
 "svc.persistence.provider.far.*.data" = "second"
@@ -112,5 +86,18 @@ def test_data_is_where_the_properties_say(service: Service, form: str, app: str)
     assert (service.log.parent / "tree" / form / "data/D/data.xml").exists() == (app == "near")
 
 
-def test_a_healthy_service_says_so(service: Service) -> None:
-    assert [service.raw("GET", path).body for path in ("/healthz", "/readyz")] == [b"ok\n", b"ready\n"]
+def test_a_check_of_a_database_is_begun_from_the_page(
+    tmp_path: Path, database_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "place_of", partial(on_database.address, database_server))
+    monkeypatch.setattr(services, "prepare", partial(on_database.prepare, database_server))
+    found = administrator(tmp_path)
+    save(found)
+    assert "hr" in (found.get("/admin/forms") and found.text)
+    found.do("/admin/actions/check?mode=look")
+    ended(found, "check")
+    assert "Nothing was found" in found.text
+    assert "nothing is wrong" in found.text
+    found.do("/admin/actions/check?mode=adopt")
+    ended(found, "check")
+    assert "--adopt and --budget are for data directories" in found.text

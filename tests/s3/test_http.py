@@ -29,22 +29,20 @@ from tests.service import PUBLIC, Service
 FORM = "pics/album"
 V1 = {"Form_Definition_Version": 1}
 BYTES = os.urandom(700_000)
-PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 
 
-@pytest.fixture(params=["svc", "orbeon"])
-def service(request: pytest.FixtureRequest, tmp_path: Path, server: S3Server) -> Iterator[Service]:
+@pytest.fixture
+def service(tmp_path: Path, server: S3Server) -> Iterator[Service]:
     """A service with a key, which has the attachments of all data in the bucket."""
-    dialect, keys = request.param, EncryptionKeys(str(tmp_path / "encryption.json"), trees=[str(tmp_path / "data")])
-    keys.new()
+    EncryptionKeys(str(tmp_path / "encryption.json"), trees=[str(tmp_path / "data")]).new()
     admin = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data").add("admin")
     values = {"provider.*.*.data.attachments": "big", "big.base-path": f"s3://{BUCKET}/x", "big.endpoint": server.url}
     file = tmp_path / "settings.toml"
     file.write_text(
         'encryption_keys = "encryption.json"\nkeys = "keys.json"\nadministrators = ["admin"]\nremote_timeout = 0.5\n'
-        + "".join(f'"{PREFIX[dialect]}persistence.{name}" = "{value}"\n' for name, value in values.items())
+        + "".join(f'"svc.persistence.{name}" = "{value}"\n' for name, value in values.items())
     )
-    with serving(tmp_path, dialect=dialect, options=("--config", str(file)), alone=True) as service:
+    with serving(tmp_path, options=("--config", str(file)), alone=True) as service:
         service.face = PUBLIC
         service.extra = {"Authorization": f"Bearer {admin}"}
         yield service
@@ -81,7 +79,7 @@ def test_bytes_ranges_and_conditions(service: Service, document: str, server: S3
 
 def test_history_drafts_deletes_and_purges(service: Service, document: str, server: S3Server) -> None:
     path, draft = f"{document}/a.bin", f"{FORM}/draft/D"
-    instants = [service.put(path, body, **V1)[f"{service.prefix}Last-Modified"] for body in (b"one", b"two")]
+    instants = [service.put(path, body, **V1)["Svc-Last-Modified"] for body in (b"one", b"two")]
     assert service.get(f"{path}?last-modified-time={instants[0]}").body == b"one"
     assert service.delete(path).status == 204
     assert service.get(path).status == service.deleted
@@ -97,7 +95,6 @@ def test_history_drafts_deletes_and_purges(service: Service, document: str, serv
     assert keys(server, "a.bin") == []
 
 
-@pytest.mark.parametrize("service", ["svc"], indirect=True)
 def test_encrypted_bodies_are_encrypted_in_the_bucket_and_reencrypted(
     service: Service, server: S3Server, tmp_path: Path
 ) -> None:
@@ -128,11 +125,10 @@ def test_encrypted_bodies_are_encrypted_in_the_bucket_and_reencrypted(
 def test_the_provider_face_keeps_bodies_in_its_tree(service: Service, document: str, server: S3Server) -> None:
     """There a proxy has chosen where attachments are."""
     service.face = ""
-    assert service.put(f"{document}/b.bin", b"bytes", {f"{service.prefix}Username": "lea"}, **V1).status == 201
+    assert service.put(f"{document}/b.bin", b"bytes", Username="lea", **V1).status == 201
     assert keys(server, "b.bin") == []
 
 
-@pytest.mark.parametrize("service", ["svc"], indirect=True)
 @pytest.mark.parametrize(
     ("fault", "status"), [(Fault(".", 503, "SlowDown"), 503), (Fault(".", 507, "StorageFull"), 507)]
 )

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.http.runtime.proxy import Proxy
-from tests.http.runtime.releases import RELEASES, Release
+from tests.http.runtime.proxy import RELEASES, Proxy, Release
 from tests.service import PROVIDER, Service
 
 

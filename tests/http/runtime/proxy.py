@@ -6,15 +6,92 @@ Spec runtime; crud 2 to 6, 8, 10.3, 11 and 12; forms 5.6; search 4.
 from __future__ import annotations
 
 import http.client
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from tests.http.runtime.releases import LEA, Person, Release
 from tests.orders import tree
 from tests.service import PUBLIC, Answer, Service
+
+
+@dataclass(frozen=True)
+class Release:
+    """The points in which the proxies of releases differ (spec runtime 1 to 3 and 8).
+
+    ``every`` and ``latest`` are the queries for all versions of a form and for its latest one. ``says_existing`` is
+    whether a save says what the HEAD before has found, ``reindexes`` the method by which all forms are indexed again.
+    For what Latin-1 lacks, the client has question marks, or the low bytes of its UTF-16 units.
+    """
+
+    name: str
+    every: str
+    latest: str
+    says_existing: bool
+    reindexes: str
+    has_question_marks: bool
+    leaves_unread: bool
+
+    def on_the_wire(self, text: str) -> str:
+        """A header value as bytes, each written as a character."""
+        units = text.encode("utf-16-be")
+        pairs = zip(units[::2], map(chr, units[1::2]), strict=True)
+        return "".join(low if high == 0 else self._lacking(low) for high, low in pairs)
+
+    def _lacking(self, low: str) -> str:
+        return "?" if self.has_question_marks or not low.isprintable() else low
+
+
+_ALL, _LATEST = "?all-versions=true&all-forms=true", "?all-versions=false&all-forms=true"
+RELEASES = (
+    Release("2023.1.0", _ALL, _LATEST, False, "GET", has_question_marks=False, leaves_unread=False),
+    Release("2023.1", _ALL, _LATEST, True, "GET", has_question_marks=False, leaves_unread=False),
+    Release("2024.1", "", "", True, "GET", has_question_marks=False, leaves_unread=False),
+    Release("2025.1", "", "", True, "POST", has_question_marks=True, leaves_unread=True),
+    Release("current", "?all-versions=true", "?all-versions=false", *(True, "POST", True, True)),
+)
+"""2023.1.0 stands for those before 2023.1.4."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Whom the runtime knows."""
+
+    name: str
+    group: str = "staff"
+    roles: tuple[str, ...] = ()
+
+    def headers(self, release: Release) -> Iterator[tuple[str, str]]:
+        """Everything that says so, as it is sent: the credentials are percent-encoded, and so have every character."""
+        if not self.name:
+            return
+        credentials = {
+            "username": _encoded(self.name),
+            "groups": [_encoded(self.group)] if self.group else [],
+            "roles": [{"name": _encoded(role)} for role in self.roles],
+            "organizations": [["acme", _encoded("单位")]],
+        }
+        plain = [("Username", self.name), ("Group", self.group), *(("Roles", role) for role in self.roles)]
+        yield from ((f"Orbeon-{name}", release.on_the_wire(value)) for name, value in plain if value)
+        yield "Orbeon-Credentials", json.dumps(credentials, separators=(",", ":"))
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe=" ")
+
+
+LEA, BOB, NOBODY = Person("lea", "staff", ("reader", "payroll clerk")), Person("bob", "support"), Person("")
+CLEO = Person("cleo", "office", ("other", "head clerk"))
+
+OWNERS = '<permissions><permission operations="create read update delete list"><owner/></permission></permissions>'
+CLERKS = (
+    '<permissions><permission operations="read list"><user-role any-of="clerk head%20clerk"/></permission>'
+    "</permissions>"
+)
+
 
 PROPERTIES = {"reencrypt": "false", "data-format-version": "4.0.0"}
 PROPERTIES |= dict.fromkeys(("versioning", "lease", "sort", "distinct", "reindex"), "true")
@@ -114,12 +191,8 @@ class Proxy:
     # Definitions.
 
     def read_form(self, form: str, name: str = "form.xhtml", **own: object) -> Answer:
-        """HEAD and GET of a definition, of the version of a document or of the latest."""
-        version = own.pop("Form_Definition_Version", None)
-        if document := own.pop("For_Document_Id", None):
-            collection = "draft" if own.pop("For_Document_IsDraft", None) == "true" else "data"
-            version = self.send("HEAD", f"{form}/{collection}/{document}/data.xml")["Orbeon-Form-Definition-Version"]
-        own["Form_Definition_Version"] = version or self.latest(form) or 1
+        """HEAD and GET of a definition, of a version or of the latest."""
+        own = {"Form_Definition_Version": self.latest(form) or 1} | own
         head = self.send("HEAD", f"{form}/form/{name}", **own)
         got = self.send("GET", f"{form}/form/{name}", **own)
         assert (head.status, head["Last-Modified"]) == (got.status, got["Last-Modified"])

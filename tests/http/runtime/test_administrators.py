@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests import orders
-from tests.http.runtime.proxy import CRUD, SAVED, Proxy
-from tests.http.runtime.releases import BOB, CLEO, LEA, OWNERS
+from tests.http.runtime.proxy import BOB, CLEO, CRUD, LEA, OWNERS, SAVED, Proxy
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, V1, Service
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests import orders
-from tests.http.runtime.proxy import CRUD, PROPERTIES, Proxy
-from tests.http.runtime.releases import BOB, CLEO, Person
+from tests.http.runtime.proxy import BOB, CLEO, CRUD, PROPERTIES, Person, Proxy
 from tests.orders import found, tree
 from tests.service import PUBLIC, V1
 

@@ -1,8 +1,11 @@
-"""The sequences of requests of a real runtime, as its proxy sends them to a provider (spec crud 12, spec forms 5.6)."""
+"""The sequences of requests of a real runtime, as its proxy sends them (spec crud 12, forms 5.6), and its searches."""
 
-from tests import orders
-from tests.http.runtime.proxy import FORMAT, SAVED, Proxy, data, fresh
-from tests.http.runtime.releases import BOB, CLEO
+from dataclasses import replace
+
+import pytest
+
+from tests import orders, searches
+from tests.http.runtime.proxy import BOB, CLEO, CLERKS, FORMAT, NOBODY, OWNERS, SAVED, Person, Proxy, data, fresh
 from tests.orders import found
 from tests.published import definition
 from tests.service import V1
@@ -64,26 +67,6 @@ def test_it_is_opened_for_editing_and_saved_again(lea: Proxy, form: str) -> None
     assert lea.remove(path).status == 204
 
 
-def test_a_draft_is_saved_by_itself_and_then_the_data(lea: Proxy, form: str) -> None:
-    """4.11, the order of the runtime: the draft's files can be read until the last PUT, and then all of it is gone."""
-    document, old, new = fresh(), f"{fresh()}.bin", f"{fresh()}.bin"
-    saved, draft = f"{form}/data/{document}", f"{form}/draft/{document}"
-    lea.publish(form, orders.definition())
-    lea.save(form, document, old)
-    for expected in (201, 204):
-        lea.write(f"{draft}/{new}", b"new", FORMAT, **V1)
-        body = data(draft, new)
-        assert lea.write(f"{draft}/data.xml", body, FORMAT, **V1).status == expected
-    assert drafts(lea, form, f'<drafts for-document-id="{document}">only</drafts>') == [f"{document}°"]
-    assert lea.read_form(form, For_Document_Id=document, For_Document_IsDraft="true").status == 200
-    copied = lea.read(f"{draft}/{new}")
-    assert lea.write(f"{saved}/{new}", copied.body, SAVED, **V1).status == 201
-    assert lea.write(f"{saved}/data.xml", data(saved, old, new), SAVED).status == 204
-    assert [lea.read(f"{draft}/{name}").status for name in ("data.xml", new)] == [404, 404]
-    assert lea.send("HEAD", f"{draft}/{new}").status == 404
-    assert [lea.read(f"{saved}/{name}").status for name in ("data.xml", old, new)] == [200, 200, 200]
-
-
 def test_a_new_form_is_kept_as_a_draft_and_opened_again(lea: Proxy, form: str) -> None:
     """4.11, "draft for new": it has an owner of its own, and nobody finds it when it is saved or thrown away."""
     never = '<drafts for-never-saved-document="true">only</drafts>'
@@ -102,19 +85,6 @@ def test_a_new_form_is_kept_as_a_draft_and_opened_again(lea: Proxy, form: str) -
         assert (lea.read(path).status, drafts(lea, form, never)) == (404, [])
 
 
-def test_a_form_is_loaded(lea: Proxy, form: str) -> None:
-    """12.3: HEAD and GET, by nothing, by a version, and by the document that is opened."""
-    for version in (1, 2):
-        lea.publish(form, definition(f"<title>{version}</title>"), "next")
-    lea.save(form, "D", version=1)
-    for own, version in (({}, "2"), ({"Form_Definition_Version": 1}, "1"), ({"For_Document_Id": "D"}, "1")):
-        got = lea.read_form(form, **own)
-        app, name = form.split("/")
-        said = [got[f"Orbeon-Form-Definition-{what}"] for what in ("App", "Form", "Version")]
-        assert (got.status, said) == (200, [app, name, version])
-        assert f"<title>{version}</title>" in got.body.decode()
-
-
 def test_data_is_deleted(lea: Proxy, form: str) -> None:
     """12.4: without a version from the runtime; the proxy finds it. What is gone is 410, and so is the second try."""
     path, file = f"{form}/data/D/data.xml", f"{fresh()}.bin"
@@ -127,21 +97,6 @@ def test_data_is_deleted(lea: Proxy, form: str) -> None:
     got = lea.read(path)
     assert (again.status, got["Orbeon-Form-Definition-Version"]) == (201, "3")
     assert got["Orbeon-Created"] == again["Orbeon-Last-Modified"]
-
-
-def test_data_is_duplicated(lea: Proxy, form: str) -> None:
-    """12.5: GET, all attachments under the new id, then the data with version and stage of the original."""
-    document, copy, file = fresh(), fresh(), f"{fresh()}.bin"
-    lea.save(form, document, file, version=2, Workflow_Stage="started")
-    cleo, base = lea.of(CLEO), f"{form}/data/{copy}"
-    original = cleo.read(f"{form}/data/{document}/data.xml", FORMAT)
-    content = cleo.read(f"{form}/data/{document}/{file}").body
-    own = {"Form_Definition_Version": original["Orbeon-Form-Definition-Version"]}
-    assert cleo.write(f"{base}/{file}", content, SAVED, **own).status == 201
-    body, stage = original.body.replace(document.encode(), copy.encode()), original["Orbeon-Workflow-Stage"]
-    assert cleo.write(f"{base}/data.xml", body, SAVED, **own, Workflow_Stage=stage).status == 201
-    assert facts(cleo, f"{base}/data.xml") == ["cleo", "office", "cleo", "started", "2"]
-    assert cleo.read(f"{base}/{file}").body == content
 
 
 def test_forms_are_published(lea: Proxy, form: str) -> None:
@@ -167,3 +122,61 @@ def test_forms_are_published(lea: Proxy, form: str) -> None:
     assert lea.publish(form, body, "next").status == 201
     created = lea.read_form(form, **V1)["Orbeon-Created"]
     assert created != lea.read_form(form)["Orbeon-Created"]
+
+
+# What the summary page asks for: searches with each filter, by those who see some of it.
+
+SINCE = '<query metadata="{}" match="{}">{}</query>'
+TIMED = ("T5a", "T5b", "T5c", "T5d", "T5h", "T5i")
+"""Vectors that name instants at which nothing is saved here."""
+
+
+@pytest.fixture
+def saved(lea: Proxy, form: str) -> Proxy:
+    """A proxy of somebody without data, after the saves of spec search 8.1 in their order."""
+    lea.publish(form, orders.definition())
+    saves = sorted((save.when, document, save) for document in orders.DOCUMENTS for save in document.saves)
+    for _, document, save in saves:
+        proxy = lea.of(Person(save.by.name or "", save.by.group or ""))
+        path = f"{form}/{'draft' if document.is_draft else 'data'}/{document.name}/data.xml"
+        stage = {"Workflow_Stage": save.stage} if save.stage else {}
+        assert proxy.write(path, document.body, **V1, **stage).status in (201, 204)
+    return lea.of(BOB)
+
+
+def search(proxy: Proxy, form: str, body: str, version: object = 1) -> list[str]:
+    return found(proxy.post(f"/search/{form}", f"<search>{body}</search>", Form_Definition_Version=version).body)
+
+
+def test_each_filter_of_the_page(saved: Proxy, form: str) -> None:
+    """The vectors of spec search 8.2; those about times are asked with the creation and the last save of d-2."""
+    every = [(saved.of(NOBODY), each) for each in searches.VECTORS] + [(saved, each) for each in searches.DRAFTS]
+    for proxy, vector in every:
+        if vector.number not in TIMED:
+            assert search(proxy, form, vector.children) == vector.found, vector.number
+    second = saved.send("HEAD", f"{form}/data/d-2/data.xml")
+    created, modified = second["Orbeon-Created"], second["Orbeon-Last-Modified"]
+    assert search(saved, form, SINCE.format("created", "gte", created)) == ["d-4°", "d-3°", "d-2", "d-3"]
+    assert search(saved, form, SINCE.format("created", "lt", created)) == ["d-1"]
+    between = SINCE.format("last-modified", "gte", created) + SINCE.format("last-modified", "lt", modified)
+    assert search(saved, form, between) == ["d-3"]
+
+
+RESTRICTED = {
+    OWNERS: {"ann": ["d-3°", "d-3", "d-1"], "bob": ["d-4°", "d-2"], "cleo": [], "": []},
+    CLERKS: {"ann": [], "bob": [], "cleo": ["d-4°", "d-3°", "d-2", "d-3", "d-1"], "": []},
+    "<permissions/>": {"ann": [], "bob": [], "cleo": [], "": []},
+}
+
+
+@pytest.mark.parametrize("metadata", RESTRICTED, ids=["owners", "clerks", "empty"])
+def test_the_provider_leaves_out_what_a_user_may_not_see(saved: Proxy, form: str, metadata: str) -> None:
+    """Unlike data, lists are restricted by the provider (spec search 1.8), but not those of an export."""
+    saved.publish(form, orders.definition(metadata))
+    people = (Person("ann", "sales"), BOB, CLEO, NOBODY)
+    assert {each.name: search(saved.of(each), form, "") for each in people} == RESTRICTED[metadata]
+    internal = replace(saved.of(NOBODY), is_internal=True)
+    assert search(internal, form, "<drafts>exclude</drafts>") == ["d-2", "d-3", "d-1"]
+    values = '<distinct-values><query metadata="created-by"/></distinct-values>'
+    shown = [each.text for each in internal.search(form, values, 1, "distinct-values").iter("value")]
+    assert (shown, internal.documents(form, "all")) == (["ann", "bob"], ["d-1", "d-3", "d-2"])
