@@ -38,7 +38,7 @@ from persistence.keys import warnings_of
 from persistence.maintenance import records
 from persistence.metrics.service import Metrics
 from persistence.model import network_addresses
-from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
+from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.pages.pages import add_pages
 from persistence.pages.service_pages import KeyUses, RecentErrors
 from persistence.pages.site import Administrators
@@ -269,7 +269,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
     app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (form_services,)))
-    form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
+    form = f"{SERVICE_PREFIX}/{dialect.designer}"
     app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
     remark = partial(records.remark, settings.home, settings.encryption_keys, at_rest.keys)
     app.register_blueprint(health(providers.shortage, remark))

@@ -135,8 +135,8 @@ def _controls_in(file: BinaryIO, *, if_encrypted: bool = False) -> tuple[Control
 
 def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
     try:
-        with file, MetadataReader() as reader, disk_errors(f"reading {address}"):
-            return reader.read(iter(partial(file.read, CHUNK), b"")).metadata
+        with file, disk_errors(f"reading {address}"):
+            return MetadataReader().read(iter(partial(file.read, CHUNK), b"")).metadata
     except BadRequestError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error
 

@@ -25,7 +25,7 @@ class Dialect:
     # otherwise.
     name: str
     header_prefix: str
-    designer_app: str
+    designer: Form  # the form whose data are definitions that are being drawn
     property_prefix: str
     flat_view_prefix: str
     deleted_read_status: int
@@ -47,17 +47,14 @@ class Dialect:
         lines = (line for line in interface.splitlines(keepends=True) if not line.lstrip().startswith(_OF_SVC))
         text = "".join(lines).replace(SVC.header_prefix, self.header_prefix)
         text = text.replace("The names are those of dialect `svc`. In dialect", "This service speaks dialect")
-        text = text.replace(f"/{SVC.designer_app}/{DESIGNER_FORM}/", f"/{self.designer_app}/{DESIGNER_FORM}/")
+        text = text.replace(f"/{SVC.designer}/", f"/{self.designer}/")
         return _PROPERTY.sub(self.property_prefix, text)
-
-    def is_designer(self, form: Form) -> bool:
-        return form.name == DESIGNER_FORM and form.app == self.designer_app
 
 
 SVC = Dialect(
     name="svc",
     header_prefix="Svc-",
-    designer_app="svc",
+    designer=Form("svc", DESIGNER_FORM),
     property_prefix="svc.",
     flat_view_prefix="svc_f_",
     deleted_read_status=404,
@@ -71,7 +68,7 @@ SVC = Dialect(
 ORBEON = Dialect(
     name="orbeon",
     header_prefix="Orbeon-",
-    designer_app="orbeon",
+    designer=Form("orbeon", DESIGNER_FORM),
     property_prefix="oxf.fr.",
     flat_view_prefix="orbeon_f_",
     deleted_read_status=410,

@@ -131,8 +131,9 @@ def local_name(name: str) -> str:
 class Streaming:
     """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``."""
 
-    # Leaving its ``with`` block breaks the cycle of parser and handlers, which frees the memory at once. Handlers that
-    # subclasses override call the inherited one. Bytes are buffered to whole steps, whatever the lengths of pieces.
+    # The end of ``read``, or of its ``with`` block, breaks the cycle of parser and handlers, which frees the memory at
+    # once. Handlers that subclasses override call the inherited one. Bytes are buffered to whole steps, whatever the
+    # lengths of pieces.
     most_elements = MOST_ELEMENTS
     most_names = MOST_NAMES
 
@@ -163,9 +164,13 @@ class Streaming:
         self.parser = parser
 
     def read(self, pieces: Iterable[bytes]) -> Self:
-        for piece in pieces:
-            self.feed(piece)
-        self.finish()
+        """Parse a whole document, after which nothing can be parsed any more."""
+        try:
+            for piece in pieces:
+                self.feed(piece)
+            self.finish()
+        finally:
+            del self.parser
         return self
 
     def feed(self, piece: bytes) -> None:
@@ -233,7 +238,7 @@ class Streaming:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        del self.parser
+        self.__dict__.pop("parser", None)  # ``read`` has done so, if it was called
 
     def _step(self, piece: bytes) -> None:
         self._begin = self._begin or piece[:3]

@@ -51,7 +51,7 @@ from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.maintenance.reports import in_words
-from persistence.model.addresses import DESIGNER_FORM, DocumentAddress, Form
+from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.queries import (
     Comparison,
@@ -113,10 +113,11 @@ _NAMED = {field.value: field for field in Field if field not in {Field.CREATED, 
 @click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
 def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> int:
-    """Find documents of a form, of all forms of APP, or with * of all, as a search over HTTP does.
+    """Find documents of a form, or of several, as a search over HTTP does.
 
-    TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold,
-    with --any one of those of --path and --field. Of several forms all versions are searched, without --path.
+    APP means all its forms, and * all forms, each in all versions and without --path. TEXT is looked for anywhere in
+    the text of a document, --path in one indexed control. All conditions must hold, with --any one of those of --path
+    and --field.
     Permissions do not count: everything is found. Without --sort the last saved ones come first. The tree is that of
     the form's data, as persistence config route says.
 
@@ -602,7 +603,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
         raise click.UsageError("--document and --new exclude each other")
     with usage_errors():
         by = User(name=short(given["user"], "user name"))
-    designer = Form(DIALECTS[choice.settings.dialect].designer_app, DESIGNER_FORM)
+    designer = DIALECTS[choice.settings.dialect].designer
     tree = choice.tree_of(designer)
     found = list[str]()
     if not given["is_new"]:

@@ -34,7 +34,7 @@ from persistence.cli.terminal import (
 )
 from persistence.errors import BadRequestError, PersistenceError, StartupError, as_disk_error, disk_errors
 from persistence.index.protocol import RebuildAim
-from persistence.index.sync.journal import OfflineJournal
+from persistence.index.sync.staleness import OfflineJournal
 from persistence.limits import MOST_NAMED
 from persistence.model.addresses import Form
 from persistence.model.network_addresses import Bucket

@@ -46,7 +46,7 @@ from persistence.cli.terminal import (
 from persistence.dialect import DIALECTS
 from persistence.index.outbox import Outbox
 from persistence.index.protocol import RebuildAim, ReindexingState
-from persistence.index.sync.journal import OfflineJournal
+from persistence.index.sync.staleness import OfflineJournal
 from persistence.keys import warnings_of
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades

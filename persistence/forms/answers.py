@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from persistence.forms.diffs import ComparedRevisions, DiffsWriter
-from persistence.forms.messages import Fact, attribute, attributes_of, element, fact_text, text
+from persistence.forms.messages import Fact, attribute, attributes_of, element, text
 from persistence.limits import MOST_WRITTEN_LIST
 from persistence.model.permissions import GrantCondition, Operations, Permission, in_order
 from persistence.model.queries import Field, Hit, Hits
@@ -46,7 +46,7 @@ class SearchAnswer:
 
     def xml(self) -> Iterator[bytes]:
         """Yield a piece for each value: a path may be requested many times."""
-        total = attribute(_TOTAL, str(self.hits.total))
+        total = f' {_TOTAL}="{self.hits.total}"'
         if not self.hits.page:
             yield element("documents", total).encode()
             return
@@ -58,7 +58,7 @@ class SearchAnswer:
                 continue
             yield f"<document{attributes}><details>".encode()
             for path in self.paths:
-                yield element("detail", attribute("path", path), text(_value(hit, path))).encode()
+                yield element("detail", attributes_of({"path": path}), text(_value(hit, path))).encode()
             yield b"</details></document>"
         yield b"</documents>"
 
@@ -179,7 +179,7 @@ def _facts(published: PublishedVersion) -> dict[str, Fact]:
 def _children(published: PublishedVersion) -> Iterator[str]:
     for name, fact in _facts(published).items():
         if fact is not None:
-            yield element(name, content=text(fact_text(fact)))
+            yield element(name, content=text(str(fact)))
     metadata = published.metadata
     for language, title in metadata.titles.items():
         yield element("title", attribute("xml:lang", language) if language else "", text(title))

@@ -41,7 +41,7 @@ from persistence.forms.definition_tree import (
     text_in,
 )
 from persistence.limits import LONGEST_TITLE, MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE, MOST_WALKED
-from persistence.model.typed_values import OrderedType, type_named
+from persistence.model.texts import OrderedType, type_named
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})  # Elements that are not controls, though their ids have names

@@ -38,8 +38,7 @@ def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False, 
     is_small = data.count(b"<") + data.count(b"=") <= min(MOST_TREE_NODES, MOST_DECLARATIONS)
     try:
         if not (is_checked and is_small):
-            with XmlCheck() if is_small else _Limits() as check:
-                check.read([data])
+            (XmlCheck() if is_small else _Limits()).read([data])
     except MalformedXmlError as error:
         if is_stored:
             raise DamagedError(f"the stored XML cannot be parsed: {error}") from error

@@ -70,8 +70,7 @@ NO_DATA = DataNode()  # An empty element
 
 def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
     """Read form data; return ``None`` where it has more elements than are compared (``MOST_DIFFED_ELEMENTS``)."""
-    with _DataReader(outline) as reader:
-        return reader.read(pieces).root
+    return _DataReader(outline).read(pieces).root
 
 
 def opaque_data(pieces: Iterable[bytes]) -> DataNode:

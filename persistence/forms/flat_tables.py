@@ -294,8 +294,7 @@ class RowReader:
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
         """Read the rows of a document by the name of the view: repetition numbers, then values of controls."""
-        with _Rows(self) as document:
-            rows = document.read(pieces).rows
+        rows = _Rows(self).read(pieces).rows
         return {view.name: list(map(tuple, each)) for view, each in zip(self.views, rows, strict=True)}
 
 

@@ -61,8 +61,7 @@ def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
     """Return the positions at which each non-relevant element begins and ends, in turn, ascending."""
     # Its bytes can be cut out, and all others stay. Of a non-relevant root only the content counts.
     try:
-        with _Finder() as finder:
-            return finder.read(pieces).edges
+        return _Finder().read(pieces).edges
     except MalformedXmlError as error:
         raise DamagedError(f"the stored form data cannot be parsed: {error}") from error
 
@@ -309,8 +308,7 @@ class ValueReader:
         self.start = path_matcher((key.steps, key.path) for key in keys if key.steps)
 
     def read(self, pieces: Iterable[bytes]) -> ExtractedText:
-        with TextExtraction(self) as extraction:
-            return extraction.read(pieces).extracted()
+        return TextExtraction(self).read(pieces).extracted()
 
 
 class TextExtraction(Streaming):

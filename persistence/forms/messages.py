@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from persistence import limits
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.model.addresses import Form
-from persistence.model.queries import Field
+from persistence.model.queries import Field, SentQuery
 from persistence.model.texts import nearest, short
 from persistence.model.versions import LeaseHolder
 from persistence.xml import SEPARATOR, Streaming, local_name
@@ -36,24 +36,19 @@ class Vocabulary:
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
 
-    def check(self, root: ET.Element, child: ET.Element | None = None) -> None:
-        """Refuse an unknown child, an element inside it, and unknown attributes of it and of the root."""
-        _check_attributes(f"a {self.request}", root, self.root)
-        if child is None:
-            return
-        if child.tag not in self.children:
-            near = hint(child.tag, self.children)
-            raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{near}")
-        _check_attributes(f"<{child.tag}> of a {self.request}", child, self.children[child.tag])
-        for inner in child:
-            name = shown_name(inner.tag)
-            raise BadRequestError(f"<{child.tag}> of a {self.request} has text, and no element <{name}>")
-
-
-def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) -> None:
-    for name in element.attrib:
-        if name not in known and not name.startswith(_XML):
-            raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{hint(name, known)}")
+    def check(self, element: ET.Element, *, is_root: bool = False) -> None:
+        """Refuse an unknown child, an element inside it, and an unknown attribute, of it or of the root."""
+        subject, known = f"a {self.request}", self.root
+        if not is_root:
+            if element.tag not in self.children:
+                near = hint(element.tag, self.children)
+                raise BadRequestError(f"{subject} has no element <{shown_name(element.tag)}>{near}")
+            subject, known = f"<{element.tag}> of {subject}", self.children[element.tag]
+        for name in element.attrib:
+            if name not in known and not name.startswith(_XML):
+                raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{hint(name, known)}")
+        for inner in element:
+            raise BadRequestError(f"{subject} has text, and no element <{shown_name(inner.tag)}>")
 
 
 def shown_name(name: str) -> str:
@@ -65,24 +60,26 @@ def hint(name: str, known: Iterable[str]) -> str:
     return "" if near is None else f"; the nearest is {near}"
 
 
-def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary | None = None) -> ET.Element:
+def read_request(sent: SentQuery, names: Collection[str], vocabulary: Vocabulary, *, is_strict: bool) -> ET.Element:
     """Read the root, of any name, with the children of these names; what is not in the ``vocabulary`` is refused."""
+    # In XML only if ``is_strict``: runtimes add to theirs.
+    if sent.is_json:
+        return _read_json_request(sent.pieces, names, vocabulary)
     found: list[ET.Element] = []
 
     def take(child: ET.Element) -> None:
-        if vocabulary is not None:
-            vocabulary.check(reader.root, child)
+        if is_strict:
+            vocabulary.check(child)
         if child.tag in names:
             found.append(child)
         if len(found) > limits.MOST_CHILDREN:
             raise BadRequestError(f"more than {limits.MOST_CHILDREN} {', '.join(names)} are not accepted at once")
 
-    with SmallReader(take) as reader:
-        reader.read(pieces)
-    if vocabulary is not None:
-        vocabulary.check(reader.root)
-    reader.root.extend(found)
-    return reader.root
+    root = SmallReader(take).read(sent.pieces).root
+    if is_strict:
+        vocabulary.check(root, is_root=True)
+    root.extend(found)
+    return root
 
 
 def text_in(element: ET.Element | None) -> str:
@@ -121,8 +118,7 @@ class ChildReader(Streaming):
 
 def read_children(pieces: Iterable[bytes], take: Callable[[ET.Element], None]) -> ET.Element:
     """Call ``take`` with each child of the root; return the root, with its attributes only."""
-    with ChildReader(take) as reader:
-        return reader.read(pieces).root
+    return ChildReader(take).read(pieces).root
 
 
 def read_each(pieces: Iterable[bytes], read: Callable[[ET.Element], T]) -> tuple[Mapping[str, str], list[T]]:
@@ -151,12 +147,9 @@ def text(value: str) -> str:
     return escape(NOT_IN_XML.sub("\ufffd", value), _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
-def attribute(name: str, fact: Fact) -> str:
+def attribute(name: str, value: str | int) -> str:
     """Return an attribute, with the blank before it."""
-    value = fact if isinstance(fact, str) else fact_text(fact)
-    if _TO_CHANGE_IN_ATTRIBUTES.search(value):
-        value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
-    return f' {name}="{value}"'
+    return attributes_of({name: value})
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
@@ -169,15 +162,14 @@ Fact = str | int | bool | Sequence[str] | None
 
 def attributes_of(facts: Mapping[str, Fact]) -> str:
     """Return attributes, each with the blank before it, without those that are ``None``."""
-    return "".join(attribute(name, fact) for name, fact in facts.items() if fact is not None)
-
-
-def fact_text(fact: Fact) -> str:
-    if isinstance(fact, str):
-        return fact
-    if isinstance(fact, bool):
-        return "true" if fact else "false"
-    return str(fact) if isinstance(fact, int) else " ".join(fact or ())
+    attributes = ""
+    for name, fact in facts.items():
+        if fact is not None:
+            value = fact if isinstance(fact, str) else str(fact).lower() if isinstance(fact, int) else " ".join(fact)
+            if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+                value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+            attributes += f' {name}="{value}"'
+    return attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +215,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_json_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary) -> ET.Element:
+def _read_json_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary) -> ET.Element:
     """Return the root with the children of these names; a name that is not in the ``vocabulary`` is refused."""
     root, request = ET.Element(""), f"a {vocabulary.request}"
     for name, value in read_json(b"".join(pieces), f"names of {request}", limits.MOST_QUERY_ELEMENTS).items():
@@ -291,8 +283,8 @@ def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
                 own = "".join((name.text or "", *(each.tail or "" for each in name)))
                 found.setdefault(local_name(name.tag), own[: limits.LONGEST_TEXT + _SLACK])
 
-    with SmallReader(take) as reader:
-        reader.read(pieces)
+    reader = SmallReader(take)
+    reader.read(pieces)
     user = short(found.get("username", "").strip(), "user name of the lease")
     if user is None:
         raise BadRequestError("the body does not name a user: it needs lockinfo/owner/username")

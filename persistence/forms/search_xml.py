@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.forms.messages import (
-    LANGUAGE,
-    Vocabulary,
-    attribute,
-    element,
-    read_each,
-    read_json_request,
-    read_request,
-    text,
-    text_in,
-)
+from persistence.forms.messages import LANGUAGE, Vocabulary, attribute, element, read_each, read_request, text, text_in
 from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS
 from persistence.model.addresses import Form
 from persistence.model.permissions import FINDING, OPERATIONS, User
@@ -89,31 +79,34 @@ _MATCH_OF_CONTROL = {**dict.fromkeys(("input", "textarea", "output"), TextMatch.
 
 def read_search_request(sent: SentQuery, user: User, *, is_strict: bool = False) -> SearchRequest:
     """Read a search of a user; unknown markup is refused if ``is_strict``, and anonymous users find no drafts (1.5)."""
-    document = _read(sent, _SEARCHED, _SEARCH, is_strict=is_strict)
+    document = read_request(sent, _SEARCHED, _SEARCH, is_strict=is_strict)
     queries = document.findall(_QUERY)
-    of_controls = [each for each in queries if "path" in each.attrib]
+    of_controls = [(_path(each), each) for each in queries if "path" in each.attrib]
     of_fields = [(_field(each), each) for each in queries if "metadata" in each.attrib]
-    size, page = _count(document, _PAGE_SIZE, 10), _count(document, _PAGE_NUMBER, 1)
-    free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
+    size, page = (
+        default if (found := document.find(name)) is None else count(text_in(found), name, default)
+        for name, default in ((_PAGE_SIZE, 10), (_PAGE_NUMBER, 1))
+    )
+    free = (_bounded(text_in(each).strip()) for each in queries if not {"path", "metadata"} & each.attrib.keys())
     return SearchRequest(
         query=Query(
-            text=_bounded(next(free, "")),
+            text=next(free, ""),
             controls=_control_filters(of_controls),
             fields=tuple(_field_filter(field, each) for field, each in of_fields if text_in(each).strip()),
-            sort=_sort([*((_path(each), each) for each in of_controls), *of_fields]),
+            sort=_sort([*of_controls, *of_fields]),
             offset=min((page - 1) * size, _MOST_ROWS),
             size=min(size, _MOST_ROWS),
         ),
-        paths=tuple(_path(each) for each in of_controls),
+        paths=tuple(path for path, _ in of_controls),
         drafts=_drafts(document.find(_DRAFTS)) if user.name is not None else DraftFilter(Drafts.EXCLUDE),
-        any_of=_any_of(document.find(_OPERATIONS)),
+        any_of=FINDING if (found := document.find(_OPERATIONS)) is None else _any_of(found),
         all_indexed=document.get("return-all-indexed-fields") == "true",
     )
 
 
 def read_distinct_request(sent: SentQuery, *, is_strict: bool = False) -> tuple[Field | str, ...]:
     """Read the control paths and fields whose values are requested, in the order of the answer (spec search 3)."""
-    queries = _read(sent, (_QUERY,), _DISTINCT, is_strict=is_strict).findall(_QUERY)
+    queries = read_request(sent, (_QUERY,), _DISTINCT, is_strict=is_strict).findall(_QUERY)
     fields = tuple(_field(each) for each in queries if "metadata" in each.attrib)
     for each in fields:
         if each not in _TEXTS:
@@ -121,24 +114,14 @@ def read_distinct_request(sent: SentQuery, *, is_strict: bool = False) -> tuple[
     return (*(_path(each) for each in queries if "path" in each.attrib), *fields)
 
 
-def _read(sent: SentQuery, names: Collection[str], vocabulary: Vocabulary, *, is_strict: bool) -> ET.Element:
-    if sent.is_json:
-        return read_json_request(sent.pieces, names, vocabulary)
-    return read_request(sent.pieces, names, vocabulary if is_strict else None)
-
-
-def _count(document: ET.Element, name: str, default: int) -> int:
-    return count(text_in(document.find(name)), name, default)
-
-
 def _path(query: ET.Element) -> str:
     return query.attrib["path"].replace("[1]", "")
 
 
-def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]:
+def _control_filters(queries: Iterable[tuple[str, ET.Element]]) -> tuple[ControlFilter, ...]:
     filters = []
     tokens = characters = 0
-    for query in queries:
+    for path, query in queries:
         term = text_in(query).strip()
         if not term:
             continue
@@ -157,7 +140,7 @@ def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
         # Another service sends them, which has encrypted the values that are here (its ``ControlFilter``).
         sent = filter(VALUE_TOKEN.fullmatch, query.get("tokens", "").split())
-        filters.append(ControlFilter(_path(query), match, term, query.get("or", ""), tuple(sent)))
+        filters.append(ControlFilter(path, match, term, query.get("or", ""), tuple(sent)))
     return tuple(filters)
 
 
@@ -206,9 +189,7 @@ def _drafts(found: ET.Element | None) -> DraftFilter:
     return DraftFilter(kind, document, document is None and "for-never-saved-document" in found.attrib)
 
 
-def _any_of(found: ET.Element | None) -> tuple[str, ...]:
-    if found is None:
-        return FINDING
+def _any_of(found: ET.Element) -> tuple[str, ...]:
     words = found.get("any-of", "").split()
     for each in words:
         if each not in OPERATIONS:
@@ -330,7 +311,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
     """Read a request; unknown markup is refused if ``is_strict``."""
     # The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
-    root = _read(sent, (_FILTER, _SORT, _PAGINATION), _FORMS, is_strict=is_strict)
+    root = read_request(sent, (_FILTER, _SORT, _PAGINATION), _FORMS, is_strict=is_strict)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
     language = root.get(LANGUAGE, DEFAULT_LANGUAGE)
     looked_up, filters = _conditions(root.iterfind(_FILTER), language)

@@ -86,7 +86,7 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
         put = parser.put(current)
         body = body_of(current.environ, shared.max_xml if address.is_main else shared.max_body)
         is_json = address.is_main and (put.content_type or "").partition(";")[0].strip().lower() == JSON
-        if is_json and not shared.dialect.is_designer(address.form):
+        if is_json and address.form != shared.dialect.designer:
             return _written(served, JsonDocuments(served.services.documents).write(address, put, body))
         return _written(served, served.services.documents.write(address, put, body))
     if current.query_string and is_forced(current):
@@ -95,12 +95,12 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
         return _removed(served, served.services.documents.delete(address, parser.delete(current)))
     data_format, only_relevant = None, False
     if current.query_string:
-        is_definition = address.is_main and shared.dialect.is_designer(address.form)
+        is_definition = address.is_main and address.form == shared.dialect.designer
         data_format = parser.definition_format(current) if is_definition else None
         only_relevant = removes_nonrelevant(parser.nonrelevant(current), address, shared.dialect)
     read = served.services.documents.read(address, parser.get(current))
     if address.is_main and prefers_json(current.environ, "application/xml", JSON):
-        read = replace(read, is_json=not shared.dialect.is_designer(address.form))
+        read = replace(read, is_json=address.form != shared.dialect.designer)
     return _read(served, read, data_format, only_relevant=only_relevant)
 
 
@@ -253,35 +253,31 @@ def _diff_options(asked: Request) -> DiffOptions:
 _IGNORE_ADMIN = "ignore-admin-permissions"
 
 
-@runtime.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
-def documents(app: str, form: str) -> Response:
-    return _answered(Searching.search, Form(app, form))
+@runtime.post("/search/<app>/<form>", defaults={"ask": Searching.search}, scope=RouteScope.NAMED, only_reads=True)
+@runtime.post(
+    "/distinct-values/<app>/<form>", defaults={"ask": Searching.distinct}, scope=RouteScope.NAMED, only_reads=True
+)
+def documents_or_values(
+    ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]],
+    app: str,
+    form: str,
+) -> Response:
+    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
+    version = parse_searched(request.environ.get(api.parser.version_key))
+    answer, notice = ask(api.services.searching, Form(app, form), version, _sent(), searcher)
+    key: Key | None = request.environ.get(LIMITED_KEY)
+    # It may name the nearest of all forms, also to a key that is for some of them only.
+    notice = None if key is not None and key.forms else notice
+    return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
 @runtime.post("/search", scope=RouteScope.ALL, only_reads=True)
 @runtime.post("/search/<app>", scope=RouteScope.NAMED, only_reads=True)
 def documents_of_all_forms(app: str | None = None) -> Response:
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    if isinstance(parse_searched(api.parser.version_header(request)), int):
+    if isinstance(parse_searched(request.environ.get(api.parser.version_key)), int):
         raise BadRequestError("a search of several forms has all versions of each, not one")
     answer, notice = api.services.searching.search_all(app, _sent(), searcher)
-    return answered(request.environ, answer, api.headers.of_notice(notice))
-
-
-@runtime.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
-def distinct_values(app: str, form: str) -> Response:
-    return _answered(Searching.distinct, Form(app, form))
-
-
-def _answered(
-    ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]], form: Form
-) -> Response:
-    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    version = parse_searched(api.parser.version_header(request))
-    answer, notice = ask(api.services.searching, form, version, _sent(), searcher)
-    key: Key | None = request.environ.get(LIMITED_KEY)
-    # It may name the nearest of all forms, also to a key that is for some of them only.
-    notice = None if key is not None and key.forms else notice
     return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
@@ -329,7 +325,7 @@ def all_forms() -> Response:
 
 @runtime.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
 def version(app: str, form: str) -> Response:
-    number = parse_reindexed(api.parser.version_header(request))
+    number = parse_reindexed(request.environ.get(api.parser.version_key))
     drain(request.environ)
     api.services.router.reindex(Form(app, form), number)
     return empty(HTTPStatus.OK, [])

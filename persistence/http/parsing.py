@@ -82,6 +82,7 @@ class RequestParser:
         self._is_public = is_public
         self._is_proxied = is_proxied
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
+        self.version_key = self._keys["Form-Definition-Version"]  # of the header that some requests read differently
 
     def get(self, request: Request) -> Get:
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
@@ -92,7 +93,7 @@ class RequestParser:
             instant=instant,
             as_of=as_of,
             content=request.method == "GET",
-            user=self._user(environ, sent),
+            user=self.user(request, sent),
             data_format=args.get("data-format-version"),
             decrypt=sent.get("Decrypt") == "true",
             token=args.get(TOKEN) or None,
@@ -105,7 +106,7 @@ class RequestParser:
             version=self._version(environ, sent),
             precondition=self._precondition(environ),
             data_format=args.get("data-format-version"),
-            user=self._user(environ, sent),
+            user=self.user(request, sent),
             content_type=environ.get("CONTENT_TYPE"),
             valid=flag(args.get("valid") or None, "valid") if args else None,
             stage=short(sent.get("Workflow-Stage"), "workflow stage"),
@@ -114,7 +115,7 @@ class RequestParser:
             flat_view=_is_true(sent.get("Create-Flat-View")),
             holder=sent.get("Path-To-Holder"),
             token=args.get(TOKEN) or None,
-            origin=self._origin(environ, sent),
+            origin=self._origin(request, sent),
             is_singleton=self._is_proxied and _is_true(sent.get("Singleton")),
         )
 
@@ -123,8 +124,7 @@ class RequestParser:
             raise errors.BadRequestError("only revisions and attachments of form data are purged (force-delete)")
         if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise errors.BadRequestError("deleting a single revision is not enabled on this service")
-        deleted, environ = self._delete(request), request.environ
-        return replace(deleted, origin=self._origin(environ, self._sent(environ))) if self._is_proxied else deleted
+        return replace(self._delete(request), origin=self._origin(request, self._sent(request.environ)))
 
     def forced_delete(self, request: Request) -> tuple[Delete, Instant | None]:
         """Read a DELETE that leaves no trace, and the instant of the revision that is meant (spec crud 4.9)."""
@@ -138,7 +138,7 @@ class RequestParser:
         return Delete(
             version=self._version(environ, sent),
             precondition=self._precondition(environ),
-            user=self._user(environ, sent),
+            user=self.user(request, sent),
             token=request.args.get(TOKEN) or None,
         )
 
@@ -153,7 +153,7 @@ class RequestParser:
             instant=instant,
             as_of=as_of,
             precondition=self._precondition(environ),
-            user=self._user(environ, sent),
+            user=self.user(request, sent),
             token=args.get(TOKEN) or None,
         )
 
@@ -179,13 +179,6 @@ class RequestParser:
             raise errors.BadRequestError("send Remote-Authorization, or a username and a password, not both")
         return parse_authorization(sent) if sent else basic_authorization(name, password)
 
-    def version_header(self, request: Request) -> str | None:
-        """Return the header with a version, which searches and rebuilds read in ways of their own."""
-        return cast("str | None", request.environ.get(self._keys["Form-Definition-Version"]))
-
-    def user(self, request: Request) -> User:
-        return self._user(request.environ, {} if _USER in request.environ else self._sent(request.environ))
-
     def bearer(self, request: Request) -> Bearer:
         return Bearer(self.user(request), request.args.get(TOKEN) or None)
 
@@ -199,8 +192,7 @@ class RequestParser:
     def is_administrator(self, request: Request) -> bool:
         """Return whether permissions do not count: a proxy's own search, for an export or a purge (spec runtime 5)."""
         # The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
-        has_token = _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
-        return self._is_proxied and has_token
+        return self._is_proxied and (_INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ)
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
         sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
@@ -214,7 +206,7 @@ class RequestParser:
         return sent
 
     def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:
-        number = environ.get(self._keys["Form-Definition-Version"])
+        number = environ.get(self.version_key)
         if self._is_proxied:
             return versions.parse(number, None, None)
         return versions.parse(number, sent.get("For-Document-Id"), environ.get(self._keys["For-Document-IsDraft"]))
@@ -225,9 +217,12 @@ class RequestParser:
         none_match = environ.get("HTTP_IF_NONE_MATCH")
         return parse_precondition(if_match, none_match, unmodified_since, must_exist=self._is_public)
 
-    def _user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
+    def user(self, request: Request, sent: Mapping[str, str] | None = None) -> User:
+        """Return the user, by the headers of the service that were ``sent``, where they have been read already."""
+        environ = request.environ
         if _USER in environ:  # the audit asks once more
             return cast("User", environ[_USER])
+        sent = self._sent(environ) if sent is None else sent
         has_credentials = bool(sent.get("Credentials", "").strip())
         for name in ("Credentials",) if has_credentials else _OF_USERS:
             value = sent.get(name, "")
@@ -242,11 +237,11 @@ class RequestParser:
         environ[_USER] = user
         return user
 
-    def _origin(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> Origin | None:
+    def _origin(self, request: Request, sent: Mapping[str, str]) -> Origin | None:
         created = instant_of(sent.get("Created-Existing"), "the creation that exists") if self._is_proxied else None
         if created is None:
             return None
-        user = self._user(environ, sent)
+        user = self.user(request, sent)
         name = short(sent.get("Username-Existing"), "owner's name") or user.name
         group = short(sent.get("Group-Existing"), "owner's group") or user.group
         organization = user.organization if name == user.name else ()

@@ -124,9 +124,9 @@ def answered(environ: WSGIEnvironment, answer: WrittenAnswer, headers: Headers |
         pieces, fields = answer.xml(), [*_XML, *(headers or [])]
     blocks = _blocks(pieces)
     begin, more = next(blocks, b""), next(blocks, None)
-    if more is None:
-        return whole(begin, fields)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, fields)
+    if more is not None:
+        return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, fields)
+    return BareResponse(begin, HTTPStatus.OK, [*fields, ("Content-Length", str(len(begin)))])
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:

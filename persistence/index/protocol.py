@@ -41,7 +41,7 @@ from persistence.limits import (
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.typed_values import OrderedType, key_of_value
+from persistence.model.texts import OrderedType, key_of_value
 from persistence.model.versions import IndexKey
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
@@ -280,13 +280,13 @@ def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
     )
 
 
-def key_of(value: str) -> tuple[Fold, Value]:
+def key_of(text: str) -> tuple[Fold, Value]:
     """Return the key of a value: its folded text and, where that differs, the value."""
-    folded = value.casefold()
-    if len(value) > LONGEST_KEY or len(folded) > LONGEST_KEY:
-        digest = hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:32]
+    folded = text.casefold()
+    if len(text) > LONGEST_KEY or len(folded) > LONGEST_KEY:
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
         return folded[:LONGEST_KEY] + SEPARATOR, digest
-    return folded, AS_FOLDED if folded == value else value
+    return folded, AS_FOLDED if folded == text else text
 
 
 def is_cut(fold: Fold) -> bool:
@@ -369,15 +369,12 @@ class Budget:
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
         """Count a document of the answer, with the values at some paths, as often as they are given."""
-        texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
-        self._take(HIT_COSTS + len(hit.document), texts)
+        self._left -= HIT_COSTS + len(hit.document)
+        self.hold_texts(text for path in paths for text in (path, *hit.values.get(path, ())))
 
-    def hold_value(self, value: str) -> None:
-        self._take(0, (value,))
-
-    def _take(self, size: int, texts: Iterable[str]) -> None:
+    def hold_texts(self, texts: Iterable[str]) -> None:
         # A character of text that is not ASCII has four bytes at most.
-        self._left -= size + sum(VALUE_COSTS + len(text) * (1 if text.isascii() else 4) for text in texts)
+        self._left -= sum(VALUE_COSTS + len(text) * (1 if text.isascii() else 4) for text in texts)
         if self._left < 0:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"

@@ -32,7 +32,7 @@ from persistence.index.protocol import (
     token_number,
     typed_number,
 )
-from persistence.index.sources import DefinitionState, IndexedDocument, IndexedPage
+from persistence.index.sources import DefinitionState, IndexedPage
 from persistence.limits import (
     FEW_FOUND,
     FIRST_TRIED,
@@ -54,13 +54,13 @@ from persistence.model.queries import (
     Field,
     FieldFilter,
     Hit,
+    Hits,
     Query,
     Scope,
     TextMatch,
     range_of,
 )
-from persistence.model.texts import Instant
-from persistence.model.typed_values import KeyRange, OrderedType
+from persistence.model.texts import Instant, KeyRange, OrderedType
 
 MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
 """Documents of a page that are looked for: so many are too large an answer already."""
@@ -147,12 +147,8 @@ class Order(NamedTuple):
     control: int | None
     is_descending: bool
     offset: int
-    size: int
+    end: int
     is_ranged: bool = False  # a condition is a range of what it sorts by: hits are next to each other
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.size
 
     @property
     def direction(self) -> str:
@@ -364,7 +360,8 @@ class Search:
             each.comparison is not Comparison.EXACT and each.field is by and not each.alternative
             for each in query.fields
         )
-        order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS), is_ranged)
+        offset = min(query.offset, _LAST)
+        order = Order(sorted_by, is_descending, offset, offset + min(query.size, MOST_ROWS), is_ranged)
         begun = None
         is_long = self._dialect.documents > FIRST_TRIED
         if is_long and not query.needs_total and not all(each.is_quick for each in conditions):
@@ -372,7 +369,7 @@ class Search:
         total, rows = self._page(conditions, order) if begun is None else (len(begun), begun[order.offset : order.end])
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {number: path for path, number in self._controls.items() if wanted is None or path in wanted}
-        page = []
+        page, fingerprints = list[Hit](), list[str]()
         for at in range(0, len(rows), _AT_ONCE):
             some, dialect = rows[at : at + _AT_ONCE], self._dialect
             among = f"seq IN ({', '.join(map(str, some))})"
@@ -387,8 +384,9 @@ class Search:
                 if self._budget is not None:
                     self._budget.check()
                     self._budget.hold(hit, query.paths or ())
-                page.append(IndexedDocument(hit, fingerprint))
-        return IndexedPage(total, page, has_more=begun is not None)
+                page.append(hit)
+                fingerprints.append(fingerprint)
+        return IndexedPage(Hits(total, tuple(page), has_more=begun is not None), fingerprints)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
         """Yield the different values of a control or a field, sorted; an empty one for a missing field."""
@@ -404,7 +402,7 @@ class Search:
                 continue
             text = "" if is_nothing else self._value(int(number), fold, value)
             if self._budget is not None:
-                self._budget.hold_value(text)
+                self._budget.hold_texts((text,))
             yield text
 
     # Conditions.
@@ -429,7 +427,8 @@ class Search:
             return None
         if query.text:
             found.append(self._dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
-        return [*self._seen(), *self._drafts(), *found]
+        drafts = self._drafts() if self._scope.drafts.kind is Drafts.ONLY else ()
+        return [*self._seen(), *drafts, *found]
 
     def _filters(self, filters: Iterable[ControlFilter | FieldFilter]) -> list[Condition] | None:
         found, ranges, fields = list[Condition](), dict[int, list[ControlFilter]](), list[FieldFilter]()
@@ -449,7 +448,7 @@ class Search:
             found.append(any_of([self._dialect.within(*each) for each in spans]))
         if any(each.field is Field.LEASED_BY and not each.documents for each in fields):
             return None
-        return [*found, *self._of_fields(fields)]
+        return [*found, *self._of_fields(fields)] if fields else found
 
     def _of_fields(self, fields: Sequence[FieldFilter]) -> Iterator[Condition]:
         dialect, times = self._dialect, dict[Field, list[FieldFilter]]()
@@ -469,8 +468,6 @@ class Search:
 
     def _drafts(self) -> list[Condition]:
         drafts, dialect = self._scope.drafts, self._dialect
-        if drafts.kind is not Drafts.ONLY:
-            return []
         if drafts.for_document is not None:
             of = Sql("document = ? AND draft", (drafts.for_document,))
             return [dialect.selected("document", of, is_distinct=True)]
@@ -542,9 +539,10 @@ class Search:
     def _page(self, conditions: list[Condition], order: Order) -> tuple[int, list[int]]:
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
+        hits = self._hits_of(conditions)
         counted = 0  # Where there is only one condition, unless documents must be looked at for that
         if len(conditions) == 1:
-            counts = conditions[0].counts or (self._dialect.once(conditions[0]) if conditions[0].is_range else None)
+            counts = conditions[0].counts or (hits if conditions[0].is_range else None)
             if counts is not None:
                 ((counted,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         # Of many documents, the first ones of the list probably have a near page.
@@ -552,7 +550,7 @@ class Search:
             first = self._first(conditions, order, min(order.end, counted))
             if first is not None:
                 return counted, first[order.offset : order.end]
-        total, page = self._dialect.page(self._hits_of(conditions), order, counted)
+        total, page = self._dialect.page(hits, order, counted)
         if page is None:
             page = self._walk(order, total, self._dialect.tested(conditions))
         return total, page
@@ -561,7 +559,7 @@ class Search:
         """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
         tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
         for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
-            rows = self._walk(order._replace(offset=at, size=FIRST_TRIED), dialect.documents)
+            rows = self._walk(order._replace(offset=at, end=at + FIRST_TRIED), dialect.documents)
             if not rows:
                 break
             among = f"d.seq IN ({', '.join(map(str, rows))})"

@@ -58,25 +58,20 @@ ReadAhead = Mapping[DocumentName, StoredRevision]
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """A document or draft as an index reads it and finds it."""
+    """A document or draft as an index reads it."""
 
     hit: Hit  # its saved owner, of a draft, decides who may read it; else the draft's own
     fingerprint: str  # computed from its files
-    free_text: str = ""  # outside of its indexed controls; empty in a found one
+    free_text: str  # outside of its indexed controls
     tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Tokens of the encrypted values of its indexed controls, by path; empty in a found one."""
+    """Tokens of the encrypted values of its indexed controls, by path."""
 
 
 class IndexedPage(NamedTuple):
-    """The answer of an index: a total, the documents on the page, and whether there are more, as ``Hits`` has it."""
+    """The answer of an index, with the fingerprint of each document on the page."""
 
-    total: int = 0
-    documents: Sequence[IndexedDocument] = ()
-    has_more: bool = False
-
-    @property
-    def hits(self) -> Hits:
-        return Hits(self.total, tuple(each.hit for each in self.documents), self.has_more)
+    hits: Hits = Hits()
+    fingerprints: Sequence[str] = ()
 
 
 class ExtractionCache:

@@ -74,7 +74,7 @@ class FormSearch:
 
     def require_controls(self, paths: Iterable[str]) -> None:
         """Check that all paths are those of indexed controls, by the definition that counts for the search."""
-        indexed = self._versions.index_paths or ()
+        indexed = self._versions.index_types or {}
         unknown = unknown_controls(self._form, self._versions.definition.version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)

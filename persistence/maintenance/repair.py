@@ -11,8 +11,9 @@ import os
 import re
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
@@ -63,13 +64,12 @@ def read_through(address: Address, path: str) -> tuple[int, str, FormMetadata | 
     """Read a content to its end, and check it if it must be XML; return its size, digest and form metadata."""
     reader = definition_reader(address)
     check = reader or (XmlCheck() if address.is_main else None)
-    with open(files.open_file(path), "rb") as file, check or nullcontext():
+    with open(files.open_file(path), "rb") as file:
         pieces = HashedPieces(iter(partial(file.read, CHUNK), b""))
-        for piece in pieces:
-            if check is not None:
-                check.feed(piece)
         if check is not None:
-            check.finish()
+            check.read(pieces)
+        else:
+            deque(pieces, maxlen=0)
         return pieces.size, pieces.digest, None if reader is None else reader.metadata
 
 

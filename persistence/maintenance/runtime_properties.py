@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from persistence.dialect import ORBEON
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
-from persistence.forms.messages import ChildReader, attributes_of, element, text_in
+from persistence.forms.messages import attributes_of, element, read_children, text_in
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
 from persistence.properties.properties import FormProperties, NameTree
@@ -22,7 +22,7 @@ from persistence.xml import SEPARATOR
 
 _ATTACHMENTS = "attachments"
 _BUILT_IN = "sqlite"
-_OWN_APPS = (ORBEON.designer_app, f"{ORBEON.designer_app}-features")
+_OWN_APPS = (ORBEON.designer.app, f"{ORBEON.designer.app}-features")
 """The applications whose definitions the runtime has a default of its own for."""
 
 _SENDS_PASSWORDS = ("current",)
@@ -102,14 +102,14 @@ class RuntimeProperties:
 
     def route(self, form: Form) -> RuntimeRoute:
         names = ("provider", form.app, form.name)
-        is_shipped = ORBEON.is_designer(form) and (*_PREFIX, *names, FORM) not in self.own
+        is_shipped = form == ORBEON.designer and (*_PREFIX, *names, FORM) not in self.own
         definition = "" if is_shipped else self.value(*names, FORM)
         return RuntimeRoute(form, definition, self.value(*names, DATA), self.value(*names, DATA, _ATTACHMENTS))
 
     def forms(self, stored: Iterable[Form]) -> list[Form]:
         """Return the forms and patterns that the properties name, those of the runtime itself, and the stored ones."""
         named = {Form(*name[len(_PROVIDER) :][:2]) for name in (*self.own, *self.defaults) if _is_of_form(name)}
-        designer = ORBEON.designer_app
+        designer = ORBEON.designer.app
         own = {Form(designer, DESIGNER_FORM), Form(designer, LIBRARY_FORM)}
         found = named | own | {Form(app, ANY) for app in _OWN_APPS} | set(stored)
         return sorted(found, key=lambda form: (form.app == ANY, form.app, form.name == ANY, form.name))
@@ -202,8 +202,7 @@ def _read(data: bytes) -> dict[Name, str]:
         if child.tag.rpartition(SEPARATOR)[2] == "property" and child.get("name") and not child.get("processor-name"):
             found[tuple(child.get("name").strip().split("."))] = child.get("value", text_in(child))
 
-    with ChildReader(take) as reader:
-        reader.read([data])
+    read_children([data], take)
     if not found:
         raise BadRequestError("no element <property> with a name is below its root")
     return found

@@ -430,8 +430,8 @@ class MarkCheck:
             bound += is_bound(value)
             return True
 
-        with EncryptionSurvey(controls.paths, controls.values, note, lambda _, labelled: labelled) as survey:
-            found = survey.read(iter(partial(file.read, CHUNK), b""))
+        survey = EncryptionSurvey(controls.paths, controls.values, note, lambda _, labelled: labelled)
+        found = survey.read(iter(partial(file.read, CHUNK), b""))
         faults = []
         if bound and found.seal is None:
             faults.append((FindingKind.ENCRYPTION_WRONG, f"of {sidecar.modified}: its encrypted values have no seal"))

@@ -11,10 +11,9 @@ from enum import Enum
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.permissions import FINDING, NOBODY, OwnerSets, User
+from persistence.model.permissions import FINDING, OwnerSets, User
 from persistence.model.sidecar import DocumentFacts, PageRequest
-from persistence.model.texts import Instant, first_from, parse_time, word
-from persistence.model.typed_values import LAST_KEY, KeyRange, OrderedType, equal_to
+from persistence.model.texts import LAST_KEY, Instant, KeyRange, OrderedType, equal_to, first_from, parse_time, word
 from persistence.model.versions import Searched, parse_searched
 
 
@@ -30,9 +29,8 @@ class TextMatch(Enum):
     LT = "lt"
     BETWEEN = "between"
 
-    @property
-    def is_range(self) -> bool:
-        return self not in {TextMatch.SUBSTRING, TextMatch.TOKEN, TextMatch.EXACT}
+    def __init__(self, name: str) -> None:
+        self.is_range = name not in {"substring", "token", "exact"}
 
 
 class Field(Enum):
@@ -63,7 +61,7 @@ class Drafts(Enum):
 
 
 VALUE_TOKEN = re.compile(r"[0-9a-z]{1,16}:[0-9a-f]{32}", re.ASCII)
-"""What stands for an encrypted value in an index: the id of a key, and a digest."""
+"""The stand-in for an encrypted value in an index: the id of a key, and a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +142,7 @@ class Scope:
     any_of: tuple[str, ...] = FINDING  # for an index that decides itself: one is allowed on each found document
     definition: tuple[int, tuple[tuple[int, int, int] | None, ...]] | None = None
     """A version and the fingerprint of its definition as the request found it: no index looks again."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no document of any version is visible, which is known without a search."""
-        return self.versions is not None and all(NOBODY in self.seen.of_version(each) for each in self.versions)
+    is_empty: bool = False  # no document of any version is visible, which is known without a search
 
 
 @dataclass(frozen=True, slots=True)

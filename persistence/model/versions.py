@@ -15,8 +15,7 @@ from persistence.errors import BadRequestError, LockedError, PreconditionError, 
 from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions, User
-from persistence.model.texts import Instant, flag
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import Instant, OrderedType, flag
 
 HIGHEST = 999_999_999  # The highest version that a request can name
 

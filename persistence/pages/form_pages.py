@@ -41,7 +41,7 @@ from persistence.model.queries import (
     TextMatch,
     range_of,
 )
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.model.versions import PublishedVersion
 from persistence.pages.languages import ENGLISH, page_language, translated
 from persistence.pages.service_pages import bar_plot
@@ -140,7 +140,7 @@ class ServedForms:
         with_documents = set() if found is None else {number for number in found.of_version if number}
         numbers = tuple(sorted({each.version for each in published} | with_documents))
         known = next((each for each in reversed(published) if version in {None, each.version}), None)
-        is_designer = self.dialect.is_designer(route.form)
+        is_designer = route.form == self.dialect.designer
         return ShownVersion(route, version, known, numbers, found, counted.at, is_designer)
 
 

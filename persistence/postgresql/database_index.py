@@ -441,7 +441,7 @@ class PostgresDialect(SearchDialect):
                 {of} AND (SELECT n FROM counted) > {MOST_GATHERED} AND d.seq IN (SELECT seq FROM found)
             )
             SELECT (SELECT count(*) FROM hits), ARRAY(SELECT seq FROM (
-                {page} ORDER BY {self.ordered(order)} LIMIT {order.size} OFFSET {order.offset}) p)"""
+                {page} ORDER BY {self.ordered(order)} LIMIT {order.end - order.offset} OFFSET {order.offset}) p)"""
         ((total, rows),) = self.rows(Sql(statement, (*hits.values, *values)))
         return int(total), list(rows)
 

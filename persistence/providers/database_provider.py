@@ -155,7 +155,7 @@ class _OpenDatabase:
         flat = naming(
             dialect.flat_view_prefix, configured.longest_flat_name, prefixes_in_main=configured.has_flat_prefixes
         )
-        described = SourceDescription(form, configured.data_format, dialect.is_designer(form), flat, "")
+        described = SourceDescription(form, configured.data_format, form == dialect.designer, flat, "")
         return Source(described, self._storage, self._definitions(form), self._extracted)
 
     def _definitions(self, form: Form) -> Catalog:

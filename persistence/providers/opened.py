@@ -21,8 +21,8 @@ from persistence.index.outbox import Outbox
 from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sqlite.tree_outbox import TreeOutbox
-from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.journal import Journal, OfflineJournal
+from persistence.index.sync.rebuild import FlatViews
+from persistence.index.sync.staleness import Journal, OfflineJournal
 from persistence.index.sync.updater import Failed, TreeIndex, Updater
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model import network_addresses
@@ -132,7 +132,7 @@ def open_index(settings: Settings, properties: Properties, path: str, catalog_at
         configured, definitions = properties.of(form), locations.definitions_root(form, path, properties, roots)
         naming = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
         described = SourceDescription(
-            form, configured.data_format, dialect.is_designer(form), naming, definitions, hand_edits
+            form, configured.data_format, form == dialect.designer, naming, definitions, hand_edits
         )
         return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
 

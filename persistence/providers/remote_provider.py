@@ -39,7 +39,7 @@ class Remotes:
 
         def versions_of(form: Form) -> Iterable[int]:
             catalog_of = self._opening.catalog_of
-            return (DESIGNER_VERSION,) if dialect.is_designer(form) else catalog_of(form).storage.versions(form)
+            return (DESIGNER_VERSION,) if form == dialect.designer else catalog_of(form).storage.versions(form)
 
         index = RemoteIndex(
             client,

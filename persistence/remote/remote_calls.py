@@ -26,7 +26,7 @@ from persistence.errors import (
     RemoteTimeoutError,
 )
 from persistence.forms import search_xml
-from persistence.forms.messages import read_request
+from persistence.forms.messages import SmallReader
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions, texts
@@ -102,7 +102,7 @@ class ProviderNames:
 
     def app(self, app: str) -> str:
         """Translate the name of an application, in either direction: the two designers change places."""
-        pair = {self.own.designer_app: self.theirs.designer_app, self.theirs.designer_app: self.own.designer_app}
+        pair = {self.own.designer.app: self.theirs.designer.app, self.theirs.designer.app: self.own.designer.app}
         return pair.get(app, app)
 
     def of_form(self, api: str, form: Form, *rest: str) -> str:
@@ -404,8 +404,7 @@ class RemoteIndex:
         body = search_xml.write_distinct_request(by)
         values = _answer(self.client, "distinct-values", form, scope, body, search_xml.read_distinct_answer)
         if budget is not None:
-            for value in values:
-                budget.hold_value(value)
+            budget.hold_texts(values)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def _owners(self, form: Form, scope: Scope) -> OwnerSets:
@@ -511,7 +510,7 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            attributes = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
+            attributes = SmallReader(lambda _: None).read([answer.whole(LARGEST_ANSWER)]).root.attrib
             state = ReindexingState(attributes.get("state", ""))
             return ReindexingStatus(
                 state, int(attributes.get("document-current", "0")), int(attributes.get("document-total", "0"))

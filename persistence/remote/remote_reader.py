@@ -431,9 +431,9 @@ def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredR
 def named_in(main: Address, file: BinaryIO) -> set[str]:
     """Return the names of the attachments beside a definition or data that its open content, closed here, names."""
     place = (main.form, main.collection, main.document) if isinstance(main, DocumentAddress) else (main.form, None, "")
-    reading = HolderReader(lambda held: (held.form, held.collection, held.document) == place)
+    reader = HolderReader(lambda held: (held.form, held.collection, held.document) == place)
     try:
-        with file, reading as reader, disk_errors("reading", main):
+        with file, disk_errors("reading", main):
             return {holder.held.name for holder in reader.read(iter(partial(file.read, _AT_ONCE), b"")).holders}
     except MalformedXmlError as error:
         raise DamagedError(f"{main} cannot be read: {error}") from error

@@ -287,7 +287,7 @@ class EncryptionCodec(Codec):
         """Return a content in which the encrypted controls of the version's definition are encrypted."""
         # An attachment as it is stored at another address is encrypted for its new one (spec forms 4.3).
         address = content.address
-        if self.at_rest.dialect.is_designer(address.form):
+        if address.form == self.at_rest.dialect.designer:
             return content
         controls = self.at_rest.to_encrypt(address, content.definition, content.over)
         if address.is_main:
@@ -299,12 +299,12 @@ class EncryptionCodec(Codec):
 
     def needs_content(self, address: DocumentAddress, get: Get) -> bool:
         """Return whether only the content may tell how long it is decrypted."""
-        return (address.is_main or get.decrypt) and not self.at_rest.dialect.is_designer(address.form)
+        return (address.is_main or get.decrypt) and address.form != self.at_rest.dialect.designer
 
     def decode(self, read: Read, address: DocumentAddress, get: Get) -> Read:
         """Return form data decrypted, and an attachment if that is asked for (spec forms 4.3)."""
         found = read.found
-        if self.at_rest.dialect.is_designer(address.form):
+        if address.form == self.at_rest.dialect.designer:
             return read
         try:
             if found.sidecar.sealed_hash is not None:

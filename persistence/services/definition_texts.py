@@ -11,7 +11,7 @@ from persistence.forms.controls import DESIGNER_KEYS, NO_OUTLINE
 from persistence.forms.definition_metadata import unpublish
 from persistence.forms.definition_printing import KIND, printed, read_elements
 from persistence.limits import LARGEST_TREE
-from persistence.model.addresses import DESIGNER_FORM, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import Permissions, User
 from persistence.model.queries import ControlFilter, Query, TextMatch
 from persistence.model.sidecar import fresh_id
@@ -173,7 +173,7 @@ class Pulling:
         # Its attachments come first, so the document never names one that is still to come.
         router = self.definitions.router
         definition = published_definition(router.of(form).catalog, form, version)
-        designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)
+        designer = self.documents.dialect.designer
         address = DocumentAddress(designer, Collection.DATA, document or fresh_id())
         content, names = unpublish(_content_of(definition), form, address)
         stored = [name for name in names if self._copy(definition, name, address, user)]
@@ -197,7 +197,7 @@ class Pulling:
     def document_of(self, form: Form, version: int | None, found: Sequence[str], wanted: str | None) -> str | None:
         """Return the ``wanted`` document, else of those with the form the source of the version, or the only one."""
         if wanted is not None:
-            designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)
+            designer = self.documents.dialect.designer
             address = DocumentAddress(designer, Collection.DATA, wanted)
             there = self.definitions.router.of(designer).data.storage.sidecar(address)
             if there is not None and not there.deleted and wanted not in found:

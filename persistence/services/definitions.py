@@ -24,7 +24,6 @@ from persistence.forms.definition_metadata import Announcement, PreparedDefiniti
 from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model import versions
 from persistence.model.addresses import (
-    DESIGNER_FORM,
     FORM_XHTML,
     LIBRARY_FORM,
     AttachmentRef,
@@ -225,7 +224,7 @@ class Publishing:
 
     def from_designer(self, document: str, publication: Publication) -> PublishedForm:
         """Publish an unpublished definition, which the user must be allowed to read."""
-        designer = Form(self.dialect.designer_app, DESIGNER_FORM)
+        designer = self.dialect.designer
         address = DocumentAddress(designer, Collection.DATA, document)
         read = self.documents.read(address, rules.Get(user=publication.user))
         return self._publish(_whole(read.pieces(), read.found.size), publication)
@@ -271,7 +270,7 @@ class Publishing:
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         if held.collection is not None:
-            return self.dialect.is_designer(held.form)
+            return held.form == self.dialect.designer
         return held.form.name == LIBRARY_FORM or held.form == form
 
     def _copy(
@@ -286,7 +285,7 @@ class Publishing:
                 if is_own:  # a version that goes to another server is the one of that number here
                     version = None if publication.target is None else publication.version.number
                 else:  # the name by which a definition gives the version of an application's library (spec forms 6.2)
-                    is_global = held.form.app in ("_", self.dialect.designer_app)
+                    is_global = held.form.app in ("_", self.dialect.designer.app)
                     version = prepared.libraries.get(held.form.app if is_global else "app")
                 asked = VersionRequest(number=version) if version else ABSENT
                 read = self.definitions.read(held.form, held.name, rules.Get(version=asked, user=user))

@@ -32,7 +32,7 @@ from persistence.limits import CHUNK, MOST_OPTIONS, STORED_LISTED, VERSIONS_JOIN
 from persistence.model import queries
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import DocumentFacts, Sidecar
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.providers.router import Route, loaded
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, found_by_creation
 from persistence.services.spreadsheets import SheetDocument, workbook
@@ -205,9 +205,9 @@ class TableExport:
                 report(str(error))
 
     def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
-        with closing(self._export.opened(revision)) as file, CellReader(columns.matcher) as reader:
+        with closing(self._export.opened(revision)) as file:
             try:
-                cells = reader.read(file.pieces()).cells
+                cells = CellReader(columns.matcher).read(file.pieces()).cells
             except BadRequestError as error:
                 raise BadRequestError(f"{address}: {error}") from error
         known = (cells.get(at, ()) for at in range(len(columns.headings)))

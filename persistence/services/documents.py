@@ -448,7 +448,7 @@ class Documents:
     def decided_early(self, route: Route, address: DocumentAddress, put: rules.Put) -> Decision:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
-        if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
+        if number not in (None, DESIGNER_VERSION) and address.form == self.dialect.designer:
             raise errors.VersionError(
                 f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}"
             )
@@ -466,7 +466,7 @@ class Documents:
         own, main = self.checked(route, address, over, put, number)
         is_settled = own is not None and (address.is_main or main is not None)
         is_exempt = is_settled or number is not None or not route.properties.has_versions
-        if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
+        if self.dialect.requires_version and not (is_exempt or route.form == self.dialect.designer):
             raise errors.VersionError(f"{address} is new: its form definition version must be sent")
         known = over or main
         version = number or (
@@ -529,7 +529,7 @@ class Documents:
     def require_published(self, route: Route, definition: Definition) -> None:
         """Refuse data of a version that was never published, where a property asks for that."""
         # A deleted version was published: users can save documents that they have begun.
-        if definition.is_stored or self.dialect.is_designer(route.form):
+        if definition.is_stored or route.form == self.dialect.designer:
             return
         name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
         raise errors.NotFoundError(
@@ -572,7 +572,7 @@ def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> rules.Writ
 def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
     """Return the version of a new document where none is named: the latest published one, else 1."""
     # A document id is never used across versions (seed, rule 1), so a draft has the version of its document.
-    if dialect.is_designer(address.form):
+    if address.form == dialect.designer:
         return DESIGNER_VERSION
     counterpart = data.sidecar(address.counterpart)
     if counterpart is not None and not counterpart.deleted:

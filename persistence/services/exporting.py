@@ -57,8 +57,7 @@ from persistence.model.queries import (
     VersionFilter,
 )
 from persistence.model.sidecar import HashedPieces, Sidecar
-from persistence.model.texts import Instant, next_after, to_datetime
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import Instant, OrderedType, next_after, to_datetime
 from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec
 from persistence.services.rules import Get, Read

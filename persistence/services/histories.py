@@ -163,7 +163,7 @@ class _Reading:
 
     @property
     def is_designer(self) -> bool:
-        return self.documents.dialect.is_designer(self.address.form)
+        return self.address.form == self.documents.dialect.designer
 
     def outline(self, version: int) -> Outline | None:
         if self.is_designer:

@@ -118,7 +118,7 @@ class ImportWriter:
                 yield [self._receive(revision, opened) for revision in batch]
 
     def _controls(self, address: Address, version: int) -> EncryptedControls | None:
-        if self.importer.codec.at_rest.dialect.is_designer(address.form):
+        if address.form == self.importer.codec.at_rest.dialect.designer:
             return None
         controls = self.route.catalog.of(address.form, version).encrypted
         return controls if controls is not None and controls.paths else None
@@ -126,7 +126,7 @@ class ImportWriter:
     def _receive(self, revision: ImportedRevision, opened: ExitStack) -> ReceivedRevision:
         address, version = revision.address, self._version_of(revision)
         if isinstance(address, DocumentAddress) and self.route.properties.needs_publication:
-            is_designer = self.importer.codec.at_rest.dialect.is_designer(address.form)
+            is_designer = address.form == self.importer.codec.at_rest.dialect.designer
             if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
                 raise errors.NotFoundError(
                     f"version {version} of {address.form} was never published, as a property requires"
@@ -153,7 +153,7 @@ class ImportWriter:
         if isinstance(address, DefinitionAddress):
             return versions.must_be_possible(address.version, address)
         dialect = self.importer.codec.at_rest.dialect
-        if dialect.is_designer(address.form):
+        if address.form == dialect.designer:
             return DESIGNER_VERSION
         if revision.version is not None:
             return versions.must_be_possible(revision.version, address)
@@ -183,10 +183,9 @@ class ImportWriter:
             for each in self.plan.placed:
                 if not (isinstance(each.address, DocumentAddress) and each.address.is_main) or each.content is None:
                     continue
-                with HolderReader(is_own) as reader:
-                    for holder in reader.read(each.content()).holders:
-                        if holder.held.collection is not None:
-                            self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
+                for holder in HolderReader(is_own).read(each.content()).holders:
+                    if holder.held.collection is not None:
+                        self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
         return self._holders.get((address.collection, address.name))
 
     def _require_key(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload) -> None:
@@ -346,9 +345,9 @@ class Importer:
         """Return a unit with the name that the designer's storage has in this dialect."""
         form = unit.revisions[0].address.form
         own = self.codec.at_rest.dialect
-        if unit.is_definition or own.is_designer(form) or not any(each.is_designer(form) for each in DIALECTS.values()):
+        if unit.is_definition or form == own.designer or not any(form == each.designer for each in DIALECTS.values()):
             return unit
-        form = Form(own.designer_app, form.name)
+        form = own.designer
         return replace(
             unit, revisions=tuple(replace(each, address=replace(each.address, form=form)) for each in unit.revisions)
         )

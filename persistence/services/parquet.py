@@ -21,8 +21,7 @@ from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.diffs import HeldValue
 from persistence.limits import CHUNK, PARQUET_HELD, PARQUET_ROWS
 from persistence.model.addresses import DocumentAddress
-from persistence.model.texts import next_after
-from persistence.model.typed_values import OrderedType, key_of_value, type_named
+from persistence.model.texts import OrderedType, key_of_value, next_after, type_named
 from persistence.services.exporting import ZipStream
 from persistence.services.spreadsheets import Path, Sheet, SheetColumn, SheetDocument, SheetWriter
 

@@ -58,8 +58,7 @@ def _has_encrypted_values(content: BinaryIO) -> bool:
             return False
         content.seek(0)
         try:
-            with EncryptedValueWatch() as reader:
-                return reader.read(iter(partial(content.read, CHUNK), b"")).is_one
+            return EncryptedValueWatch().read(iter(partial(content.read, CHUNK), b"")).is_one
         except (errors.BadRequestError, errors.MalformedXmlError):
             return True
 

@@ -126,10 +126,10 @@ class Reencryption:
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
-        return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
+        return form != self._at_rest.dialect.designer and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
-        return sorted(form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
+        return sorted(form for form in self.store.forms() if form != self._at_rest.dialect.designer)
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
         """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""
@@ -236,9 +236,7 @@ class DocumentPlan:
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if controls is None:
             return
-        with HolderReader(self._is_own) as reader:
-            holders = reader.read(from_start(found.opened)).holders
-        for holder in holders:
+        for holder in HolderReader(self._is_own).read(from_start(found.opened)).holders:
             if holder.held.collection is not None:
                 key, path = (holder.held.collection, holder.held.name), holder.path
                 is_encrypted = any(path[:length] in controls.paths for length in range(1, len(path) + 1))
@@ -282,8 +280,8 @@ class DocumentPlan:
         def is_current(value: str, token: str | None, path: Path) -> bool:
             return cipher.is_current(value, token) and (token is not None) is (path in with_token)
 
-        with EncryptionSurvey(controls.paths, controls.values, is_current, self._will_be_encrypted) as survey:
-            return survey.read(from_start(found.opened))
+        survey = EncryptionSurvey(controls.paths, controls.values, is_current, self._will_be_encrypted)
+        return survey.read(from_start(found.opened))
 
     def _is_own(self, held: AttachmentRef) -> bool:
         return (held.form, held.document) == (self.form, self.document)

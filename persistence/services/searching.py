@@ -57,8 +57,7 @@ from persistence.model.queries import (
     VisibleOwners,
     range_of,
 )
-from persistence.model.texts import Instant, nearest, similar, to_datetime
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import Instant, OrderedType, nearest, similar, to_datetime
 from persistence.model.versions import DocumentLease, PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
@@ -238,7 +237,8 @@ _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 class SearchedVersions:
     """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``."""
 
-    # They are ``asked`` for. ``definition`` gives the permissions; by ``indexed`` the index reads data.
+    # They are ``asked`` for. ``definition`` gives the permissions; by ``indexed`` the index reads data. ``permissions``
+    # returns those of a version, which it looks up once.
     catalog: Catalog
     configured: FormProperties
     asked: int | Searched
@@ -246,22 +246,11 @@ class SearchedVersions:
     definition: Definition
     indexed: Definition
     is_designer: bool
-
-    def permissions(self, number: int = 0) -> Permissions | None:
-        """Return the permissions of a version, by default those of the definition."""
-        is_own = number in (0, self.definition.version)
-        definition = self.definition if is_own else self.catalog.of(self.definition.form, number)
-        return permissions_of(definition, self.configured)
-
-    @property
-    def index_paths(self) -> tuple[str, ...] | None:
-        """Return the paths of the indexed controls, in the order of the index; ``None`` where none is published."""
-        types = self.index_types
-        return None if types is None else tuple(types)
+    permissions: Callable[[int], Permissions | None]
 
     @property
     def index_types(self) -> dict[str, OrderedType | None] | None:
-        """Return the types of the indexed controls by path; ``None`` where none is published."""
+        """Return the types of the indexed controls by path, in the index's order; ``None`` where none is published."""
         if self.is_designer:
             return {key.path: key.type for key in DESIGNER_KEYS}
         found = self.indexed.index_keys(self.configured.data_format)
@@ -289,37 +278,36 @@ def searched_versions(
     form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
 ) -> SearchedVersions:
     """Return the versions that a request means (spec search 1.4)."""
-    is_designer = dialect.is_designer(form)
-
-    def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
-        definition = catalog.of(form, number)
-        return SearchedVersions(catalog, configured, asked, numbers, definition, definition, is_designer)
-
-    if not is_designer and not configured.has_versions:
+    is_designer = form == dialect.designer
+    definition, number = None, 1
+    numbers: tuple[int, ...] | None = (1,)
+    if is_designer or configured.has_versions:
         if isinstance(asked, int):
-            only_first(VersionRequest(number=asked))
-        return versions((1,), 1)
-    if isinstance(asked, int):
-        return versions((asked,), asked)
-    if is_designer:  # nothing is published of it
-        return versions(None, DESIGNER_VERSION)
-    latest = catalog.latest(form)
-    if latest is None:
-        # Deleted versions still have permissions: the highest counts, with all that have the same ones.
-        same = catalog.same_permissions(form)
-        return versions(same, same[0]) if same else versions(None, 1)
-    numbers = None if asked is Searched.ALL else (latest.version,)
-    return SearchedVersions(catalog, configured, asked, numbers, latest, latest, is_designer)
+            number, numbers = asked, (asked,)
+        elif is_designer:  # nothing is published of it
+            number, numbers = DESIGNER_VERSION, None
+        elif (definition := catalog.latest(form)) is not None:
+            numbers = None if asked is Searched.ALL else (definition.version,)
+        else:
+            # Deleted versions still have permissions: the highest counts, with all that have the same ones.
+            numbers = catalog.same_permissions(form) or None
+            number = numbers[0] if numbers else 1
+    elif isinstance(asked, int):
+        only_first(VersionRequest(number=asked))
+    definition = definition or catalog.of(form, number)
+
+    @cache
+    def permissions(version: int) -> Permissions | None:
+        return permissions_of(definition if version == definition.version else catalog.of(form, version), configured)
+
+    return SearchedVersions(catalog, configured, asked, numbers, definition, definition, is_designer, permissions)
 
 
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
-    configured, indexed = searched.configured, searched.indexed
-    defined = searched.permissions()  # a damaged definition is an error, and other versions only show nothing
-    by_definition = (indexed.version, indexed.fingerprint)
-    if not configured.restricts_searches:
-        owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
-        return Scope(searched.numbers, drafts, VisibleOwners(lambda _: owners), any_of, by_definition)
+    configured, indexed, numbers = searched.configured, searched.indexed, searched.numbers
+    # A damaged definition is an error, and other versions only show nothing.
+    defined = searched.permissions(searched.definition.version)
 
     @cache  # each partition of an index asks
     def of_version(version: int) -> OwnerSets:
@@ -329,15 +317,19 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
             return frozenset({NOBODY})
 
     seen = VisibleOwners(of_version, is_by_saved=True)
-    if not configured.has_drafts:  # a GET of one is refused
+    if not configured.restricts_searches:
+        owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        seen = VisibleOwners(lambda _: owners)
+    elif not configured.has_drafts:  # a GET of one is refused
         seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
-    return Scope(searched.numbers, drafts, seen, any_of, by_definition)
+    is_empty = numbers is not None and all(NOBODY in seen.of_version(each) for each in numbers)
+    return Scope(numbers, drafts, seen, any_of, (indexed.version, indexed.fingerprint), is_empty)
 
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     if not searched.configured.restricts_searches:
-        by_owner = on_data_of(searched.permissions(), user)
+        by_owner = on_data_of(searched.permissions(searched.definition.version), user)
         return lambda hit: by_owner(hit.facts.owner)
     by_version = {
         number: on_data_of(searched.permissions(number), user) for number in {hit.facts.version for hit in hits}
@@ -423,7 +415,7 @@ class Searching:
         searched.require_ranges(query.controls)
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
-            paths = searched.index_paths or ()
+            paths = tuple(searched.index_types or ())
             # Conditions on other controls do not count (spec search 1.6).
             controls = tuple(condition for condition in query.controls if condition.path in paths)
             is_known = isinstance(query.sort.by, Field) or query.sort.by in paths
@@ -482,7 +474,7 @@ class Searching:
                     return unpublished_version(form, version, published)
         if not paths:
             return None
-        indexed = searched.index_paths
+        indexed = searched.index_types
         if indexed is None and searched.indexed is not definition:
             return f"no control of {form} is indexed: publish version {definition.version} where its data is"
         return None if indexed is None else unknown_controls(form, definition.version, indexed, paths)
@@ -513,11 +505,10 @@ class Searching:
         with _full_disk_is_busy():
             for by in asked:
                 if by in values:
-                    for value in values[by]:  # written again
-                        budget.hold_value(value)
+                    budget.hold_texts(values[by])  # written again
                 else:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
-                budget.hold_value(str(by))
+                budget.hold_texts((str(by),))
             said = notice(found=any(values.values()))
         return DistinctAnswer([(by, values[by]) for by in asked]), said
 
@@ -530,10 +521,9 @@ def _full_disk_is_busy() -> Iterator[None]:
         raise BusyError(str(error), retry_after=30) from error
 
 
-def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
+def unknown_controls(form: Form, version: int, indexed: Collection[str], asked: Iterable[str]) -> str | None:
     """Name the requested paths that belong to no indexed control; ``None`` where all do."""
-    known = frozenset(indexed)
-    unknown = [path for path in dict.fromkeys(asked) if path not in known]
+    unknown = [path for path in dict.fromkeys(asked) if path not in indexed]
     if not unknown:
         return None
     shown = list(map(repr, unknown[:_MOST_SHOWN]))

@@ -74,7 +74,7 @@ def parsing(size: int) -> Iterator[None]:
 
 def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dialect) -> bool:
     """Return whether the parameter ``nonrelevant`` leaves elements of this resource out (spec forms 3.1)."""
-    if not address.is_main or dialect.is_designer(address.form):
+    if not address.is_main or address.form == dialect.designer:
         return False
     if word == "empty":
         raise errors.BadRequestError("nonrelevant=empty is not supported; use remove or keep")
@@ -166,7 +166,7 @@ def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[Atta
     """Return the holders of a document's own attachments in its open ``data.xml``, which is closed."""
     reader = HolderReader(lambda held: held.is_of(address))
     try:
-        with file, parsing(size), reader, errors.disk_errors(f"reading {address}"):
+        with file, parsing(size), errors.disk_errors(f"reading {address}"):
             return reader.read(iter(partial(file.read, limits.CHUNK), b"")).holders
     except errors.MalformedXmlError as error:
         raise errors.DamagedError(f"{address} cannot be read: {error}") from error
@@ -185,8 +185,7 @@ class Duplicating:
         """Return the id of the new document, and the answer in XML."""
         # ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
         # attachments are encrypted anew; missing attachments stay missing.
-        with _IdReader() as reader:
-            reader.read(body)
+        reader = _IdReader().read(body)
         found = reader.text.strip()
         if reader.root != _ID or not found or len(found) > limits.LONGEST_NAME:
             raise errors.BadRequestError(f"the body must be <{_ID}> with the id of the document to duplicate")

@@ -244,7 +244,7 @@ class Committed:
         if opened is None:
             return cls(paths, None, None)
         with files.closing(opened[1]) as descriptor:
-            return cls(paths, opened[0], stored_revision.file_fingerprint(descriptor))
+            return cls(paths, opened[0], stored_revision.fingerprint_of(descriptor)[0])
 
     @property
     def written(self) -> float:
@@ -254,7 +254,7 @@ class Committed:
     def require(self, over: Sidecar | None) -> None:
         """Make sure that this is the revision over which another is to be stored, and that it is there still."""
         ids = [each.id if each is not None else None for each in (self.sidecar, over)]
-        if ids[0] != ids[1] or stored_revision.file_fingerprint(self.paths.sidecar) != self.fingerprint:
+        if ids[0] != ids[1] or stored_revision.fingerprint_of(self.paths.sidecar)[0] != self.fingerprint:
             raise self._replaced()
 
     def require_before(self, prepared: int) -> None:
@@ -262,7 +262,7 @@ class Committed:
         # ``prepared`` is that sidecar, open. Between this and the rename are microseconds: there is no rename that
         # compares.
         is_ours = stored_revision.is_still_at(prepared, self.paths.next_sidecar)
-        if is_ours and stored_revision.file_fingerprint(self.paths.sidecar) == self.fingerprint:
+        if is_ours and stored_revision.fingerprint_of(self.paths.sidecar)[0] == self.fingerprint:
             return
         if is_ours:
             files.remove_quietly(self.paths.next_sidecar)

@@ -98,8 +98,12 @@ def open_linked(path: str) -> int:
 
 def read_file(path: str) -> bytes:
     """Return the whole of a small regular file, as ``open_file`` opens it."""
-    with closing(open_file(path)) as descriptor:
+    descriptor = open_to_read(path)
+    try:
+        require_file(os.fstat(descriptor), path)
         return read_small(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _regular(descriptor: int, path: str) -> int:

@@ -20,7 +20,7 @@ from persistence.model.texts import Instant, is_in_calendar
 from persistence.storage import files, layout, root, stored_revision
 from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, Layout
 from persistence.storage.storage import RevisionList, StateMark
-from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, file_fingerprint
+from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, fingerprint_of
 
 _STEP = len("0000-00-00T00-00-00.000Z\n")
 _LENGTH = _STEP - 1
@@ -96,7 +96,7 @@ class StoreReader:
     def fingerprint(self, address: Address) -> Fingerprint:
         paths = self._layout.paths(address)
         try:
-            return file_fingerprint(paths.sidecar), file_fingerprint(paths.content)
+            return fingerprint_of(paths.sidecar, paths.content)
         except OSError as error:
             raise as_disk_error(error, "looking at", address) from error
 
@@ -104,9 +104,7 @@ class StoreReader:
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
             mains = [(number, f"{directory}/{number}/{FORM_XHTML}") for number in _numbers(directory)]
-            return tuple(
-                (number, (file_fingerprint(path + SIDECAR_SUFFIX), file_fingerprint(path))) for number, path in mains
-            )
+            return tuple((number, fingerprint_of(path + SIDECAR_SUFFIX, path)) for number, path in mains)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         paths = self._layout.paths(address)

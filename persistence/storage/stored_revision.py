@@ -230,11 +230,10 @@ class Integrity:
         older = _older_content(paths, status, descriptor)
         if older is not None:
             return f"it is that of an older revision, {older}"
-        with XmlCheck() as parser:
-            try:
-                parser.read(_pieces(descriptor))
-            except MalformedXmlError as error:
-                return f"no edit by hand: {error}"
+        try:
+            XmlCheck().read(_pieces(descriptor))
+        except MalformedXmlError as error:
+            return f"no edit by hand: {error}"
         return None
 
 
@@ -433,13 +432,17 @@ A sidecar is replaced by another file, and the history keeps the old one's inode
 NOTHING_THERE: Fingerprint = (None, None)
 
 
-def file_fingerprint(file: str | int) -> FileFingerprint | None:
-    """Return the fingerprint of an open file, or of what is at a path; ``None`` where there is nothing."""
-    try:
-        status = os.lstat(file) if isinstance(file, str) else os.fstat(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+def fingerprint_of(*places: str | int) -> Fingerprint:
+    """Return the fingerprint of each open file, or of what is at each path; ``None`` where there is nothing."""
+    found = list[FileFingerprint | None]()
+    for place in places:
+        try:
+            status = os.lstat(place) if isinstance(place, str) else os.fstat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(found)
 
 
 def facts(paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:

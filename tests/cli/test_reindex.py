@@ -15,7 +15,8 @@ import pytest
 
 from persistence.errors import StartupError
 from persistence.index.protocol import reported
-from persistence.index.sync.rebuild import Generations, rebuild_record
+from persistence.index.sqlite.tables import Generations
+from persistence.index.sync.rebuild import rebuild_record
 from persistence.storage.layout import Layout
 from tests import forkserver, orders
 from tests.cli.command_runner import Place

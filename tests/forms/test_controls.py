@@ -14,7 +14,7 @@ from persistence.forms import controls
 from persistence.forms.controls import DESIGNER_KEYS, read_controls, read_index_keys, unusable_marks
 from persistence.forms.definition_metadata import MetadataReader
 from persistence.limits import MOST_UNUSABLE
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.model.versions import DATA_FORMATS, IndexKey, PathStep
 from tests.forms.test_paths import CONTENT, SHAPES, definitions
 from tests.forms.vectors import META_4_8, META_2019, V7, V8, Form, bind, cell, grid, published, section, template, use

@@ -24,14 +24,14 @@ from persistence.index.sources import (
     Source,
     SourceDescription,
 )
-from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.journal import Journal
+from persistence.index.sync.rebuild import FlatViews
+from persistence.index.sync.staleness import Journal
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.permissions import User
 from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored

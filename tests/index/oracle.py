@@ -26,7 +26,7 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
 )
-from persistence.model.typed_values import OrderedType
+from persistence.model.texts import OrderedType
 
 
 @dataclass(frozen=True)

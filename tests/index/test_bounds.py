@@ -42,7 +42,7 @@ _FACTS = DocumentFacts(1, _DAY, _DAY)
 
 
 def document_with(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
-    return IndexedDocument(Hit("d", is_draft=False, facts=_FACTS, values=values), "m")
+    return IndexedDocument(Hit("d", is_draft=False, facts=_FACTS, values=values), "m", "")
 
 
 def by(*paths: str) -> VersionState:

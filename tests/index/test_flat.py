@@ -16,9 +16,8 @@ from persistence.errors import BusyError
 from persistence.forms.flat_tables import FlatNaming, read_flat_views
 from persistence.index.sources import Source, SourceDescription
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
-from persistence.index.sync import flat_views as module
-from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.rebuild import FlatMaker
+from persistence.index.sync import rebuild as module
+from persistence.index.sync.rebuild import FlatMaker, FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader

@@ -24,7 +24,7 @@ from persistence.index.sources import DocumentName, IndexedDocument
 from persistence.index.sqlite import engine, tables
 from persistence.index.sqlite.tables import SCHEMA_FACT, write_fact
 from persistence.index.sync import staleness, updater
-from persistence.index.sync.journal import Journal
+from persistence.index.sync.staleness import Journal
 from persistence.index.sync.updater import TreeIndex, Updater
 from persistence.model.addresses import Form
 from persistence.model.queries import ControlFilter, Query, Scope, TextMatch

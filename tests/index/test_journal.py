@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.index.sync.journal import Journal, JournalEntry, OfflineJournal
+from persistence.index.sync.staleness import Journal, JournalEntry, OfflineJournal
 from persistence.model.addresses import Form
 from persistence.storage import files
 from persistence.storage.layout import JOURNAL
@@ -346,7 +346,7 @@ def test_a_log_that_cannot_be_locked_is_not_kept_open(directory: Path, monkeypat
     journal = notes(directory)
     before = held(directory)
     with monkeypatch.context() as patched:
-        patched.setattr("persistence.index.sync.journal.try_lock", refusing())
+        patched.setattr("persistence.index.sync.staleness.try_lock", refusing())
         with pytest.raises(OSError, match="Input/output"):
             journal.write(FORM, "one")
     assert held(directory) == before

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.index.sync.journal import Journal
-from persistence.index.sync.rebuild import Generations
+from persistence.index.sqlite.tables import Generations
+from persistence.index.sync.staleness import Journal
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.queries import Hits, Query, Scope

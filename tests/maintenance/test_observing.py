@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
-from persistence.index.sync.journal import Journal, OfflineJournal
+from persistence.index.sync.staleness import Journal, OfflineJournal
 from persistence.maintenance.check import TreeCheck
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree_walk import Folder, FolderTree

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from persistence.errors import BadRequestError
 from persistence.index.protocol import AS_FOLDED, key_of
 from persistence.model.queries import ControlFilter, TextMatch, range_of
-from persistence.model.typed_values import LAST_KEY, OrderedType, equal_to, key_of_value, type_named
+from persistence.model.texts import LAST_KEY, OrderedType, equal_to, key_of_value, type_named
 
 _ASCENDING = {
     OrderedType.DATE: ("0001-01-01", "1999-12-31", "2024-02-29Z", " 2024-03-01+02:00 ", "9999-12-31"),

@@ -7,7 +7,7 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.errors import BusyError, ConflictError, DiskFullError
-from persistence.index.sync.journal import OfflineJournal
+from persistence.index.sync.staleness import OfflineJournal
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.versions import VersionRequest

@@ -33,6 +33,7 @@ from persistence.index.sqlite.flat_file import (
 from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
     FIELDS,
+    Generations,
     IndexedRow,
     IndexState,
     OutdatedError,
@@ -54,6 +55,7 @@ __all__ = [
     "FileIdentity",
     "FlatCatalogue",
     "FlatFile",
+    "Generations",
     "InconsistentError",
     "IndexFile",
     "IndexPool",
@@ -354,16 +356,17 @@ class IndexFile(Closable):
         self.is_ready = False
         self._subject = subject
         self._has_failed = False
+        self._companions = f"{path}-wal", f"{path}-shm"  # SQLite's log and shared memory
         try:
             tables.require_own(path)
-            self._identity, self._size = tables.identity_of(path), os.lstat(path).st_size
+            self._status = os.lstat(path)
             reader = IndexReader(path)
             with closed_after_error(reader):
                 schema = tables.read_fact(reader.connection, tables.SCHEMA_FACT)
                 if schema != tables.SCHEMA:
                     raise UnusableError(path) if schema is None else OutdatedError(path)
                 # It was read, and now its companions are there, as long as it is open.
-                self._companions = tables.companions(path)
+                self._identities = tables.identities(*self._companions)
         except tables.FAILURES as error:
             raise tables.meaning_of(error, path, subject) from error
         self._readers = [reader]
@@ -378,9 +381,10 @@ class IndexFile(Closable):
             status = os.lstat(self.path)
         except FileNotFoundError:
             return True
-        if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size or self._has_failed:
+        is_same = os.path.samestat(status, self._status)
+        if not is_same or status.st_size < self._status.st_size or self._has_failed:
             return True
-        if tables.companions(self.path) != self._companions:
+        if tables.identities(*self._companions) != self._identities:
             raise UnusableError(self.path)
         return False
 

@@ -80,7 +80,7 @@ class FlatFile:
 
     @property
     def identity(self) -> FileIdentity | None:
-        return tables.identity_of(self.path)
+        return tables.identities(self.path)[0]
 
     def opened(self, patience: float = _LONGEST_WAIT) -> FlatCatalogue:
         """Open the file, which must be there, for changes that wait so many seconds for others."""

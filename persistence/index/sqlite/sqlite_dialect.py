@@ -18,8 +18,7 @@ from persistence.index.search_compiler import Condition, Key, Order, Partition, 
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_seq
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.queries import ControlFilter, TextMatch
-from persistence.model.texts import Instant
-from persistence.model.typed_values import KeyRange
+from persistence.model.texts import Instant, KeyRange
 
 TRIGRAM = 3
 _MOST_TRIGRAMS = 5
@@ -97,6 +96,7 @@ class SqliteDialect(SearchDialect):
     entered = "entry d"
     same_form = ""
     nothing = str(NOTHING)
+    key = staticmethod(key_of)
     hit = "document, draft, fingerprint, card"
 
     def __init__(
@@ -114,9 +114,6 @@ class SqliteDialect(SearchDialect):
         # A list of hundreds of partitions would be repeated for each of them.
         is_d = "partition = d.partition AND seq = d.seq"
         return is_d if on == self.on else f"{is_d} AND {on}"
-
-    def key(self, text: str) -> Key:
-        return key_of(text)
 
     def has_fold(self, folds: Sequence[str]) -> Sql:
         return Sql("fold = ?" if len(folds) == 1 else f"fold IN ({', '.join('?' * len(folds))})", tuple(folds))
@@ -232,13 +229,15 @@ class SqliteDialect(SearchDialect):
     def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
         is_near = order.control is None and order.end <= MOST_GATHERED
         if counted > MOST_GATHERED:
-            page = f"ORDER BY {self.ordered(order)} LIMIT {order.size} OFFSET {order.offset}"
+            page = f"ORDER BY {self.ordered(order)} LIMIT {order.end - order.offset} OFFSET {order.offset}"
             rows = self.rows(Sql(f"SELECT seq FROM ({hits.text}) {page}", hits.values)) if is_near else ()
             return counted, [row[0] for row in rows] if is_near else None
         cursor = self.rows(hits)
         found = [row[0] for row in cursor.fetchmany(MOST_GATHERED + 1)]
         if len(found) <= MOST_GATHERED:
-            return len(found), self._sorted(found, order)
+            if order.control is None:
+                return len(found), sorted(found, reverse=order.is_descending)[order.offset : order.end]
+            return len(found), self._sorted(found, order, order.control)
         total, kept = 0, list[int]()
         while found:
             total += len(found)
@@ -246,11 +245,9 @@ class SqliteDialect(SearchDialect):
             found = [row[0] for row in cursor.fetchmany(MOST_GATHERED)]
         return total, kept[order.offset :] if is_near else None
 
-    def _sorted(self, found: list[int], order: Order) -> list[int] | None:
+    def _sorted(self, found: list[int], order: Order, control: int) -> list[int] | None:
         if order.offset >= len(found):
             return []
-        if order.control is None:
-            return sorted(found, reverse=order.is_descending)[order.offset : order.end]
         passed = order.end / len(found) * self.documents
         if not order.is_ranged and passed * _PASSING + len(self.searched) * _WALK < len(found) * _SORTING:
             return None
@@ -259,7 +256,7 @@ class SqliteDialect(SearchDialect):
         for row, card in self._connection.execute(asked, (json.dumps(found),)):
             if self._budget is not None:
                 self._budget.check()
-            values = decode(card).of(order.control)
+            values = decode(card).of(control)
             keys[row] = edge(order_of(key_of(value)) for value in values) if values else order_of((NOTHING, NOTHING))
         found.sort(reverse=True)
         found.sort(key=keys.__getitem__, reverse=order.is_descending)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -22,9 +23,79 @@ from persistence.closable import Closable, closed_after_error
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
 from persistence.index.protocol import SEPARATOR, Card, VersionState
 from persistence.index.sources import DocumentName
+from persistence.model.addresses import Form
+from persistence.model.sidecar import fresh_id
 from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.storage import files
-from persistence.storage.layout import SPOOL
+from persistence.storage.files import NotOpenedError
+from persistence.storage.layout import SPOOL, Layout
+from persistence.storage.locks import LockFile
+
+_SUFFIX = ".sqlite"
+_NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
+_UNFINISHED = re.compile(r"current\.\d+")
+"""The remains that ``files.write_durably`` leaves of the small file, if it is killed."""
+_BUSY = "the index of the form is being made"
+
+
+class Generations:
+    """The index files of a form. Methods raise ``OSError``."""
+
+    def __init__(self, layout: Layout, form: Form) -> None:
+        self._directory = layout.index(form)
+        self._pointer = layout.current_index(form)
+        self._lock = f"{self._directory}/lock"
+
+    def current(self) -> str | None:
+        try:
+            name = files.read_file(self._pointer).decode(errors="replace")
+        except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
+            return None
+        return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
+
+    def fresh(self) -> str:
+        return f"{self._directory}/{fresh_id()}{_SUFFIX}"
+
+    def use(self, path: str) -> None:
+        files.write_durably(self._pointer, os.path.basename(path).encode())
+
+    def invalidate(self, path: str) -> None:
+        """Use a file no longer, if it is the one in use."""
+        if self.current() == path:
+            files.remove(self._pointer)
+
+    def sweep(self) -> None:
+        """Remove the files that are not in use; only while no other process makes one."""
+        for path in self._others():
+            with suppress(OSError):
+                files.remove(path)
+
+    def stray_files(self) -> list[str]:
+        """Return the files beside the one in use that a killed rebuild left."""
+        # Where no file is in use, the process that makes the next one removes the others.
+        try:
+            with LockFile(self._lock).exclusive(_BUSY):
+                return self._others() if self.current() else []
+        except (FileNotFoundError, BusyError):
+            return []
+
+    def _others(self) -> list[str]:
+        current = os.path.basename(self.current() or "")
+        found = []
+        for name in os.listdir(self._directory):
+            base = name.partition(_SUFFIX)[0] + _SUFFIX
+            if (_NAME.fullmatch(base) and base != current) or _UNFINISHED.fullmatch(name):
+                found.append(f"{self._directory}/{name}")
+        return found
+
+    @contextmanager
+    def rebuilding(self, *, timeout: float) -> Iterator[None]:
+        """Keep others from making an index of the form for a block; wait for them up to ``timeout`` seconds."""
+        files.ensure(self._directory)
+        files.ensure_file(self._lock)
+        with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
+            yield
+
 
 COLUMNS = 32  # The number of columns of text of indexed controls; controls share them in turn
 
@@ -350,18 +421,17 @@ def sync(path: str) -> None:
         files.sync(descriptor)
 
 
-def identity_of(path: str) -> tuple[int, int] | None:
-    """Return what distinguishes a file from another one at the same path; ``None`` where there is none."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_dev
-
-
-def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return the identities of the log and the shared memory beside an index; ``None`` for each that is missing."""
-    return identity_of(f"{path}-wal"), identity_of(f"{path}-shm")
+def identities(*paths: str) -> list[tuple[int, int] | None]:
+    """Return what distinguishes each file from another one at the same path; ``None`` where there is none."""
+    found = list[tuple[int, int] | None]()
+    for path in paths:
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_dev))
+    return found
 
 
 def require_own(path: str) -> None:

@@ -12,7 +12,7 @@ from persistence.index.protocol import prepared
 from persistence.index.sources import UNKNOWN, DocumentName
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
-from persistence.index.sync.journal import JournalEntry
+from persistence.index.sync.staleness import JournalEntry
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Collection, Form
 from persistence.storage import files, owner

@@ -12,21 +12,28 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 from persistence.catalog import Definition
 from persistence.closable import Closable, closed
-from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
+from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, as_disk_error, disk_errors
 from persistence.index.protocol import READING_SECONDS, Budget, RebuildAim, ReindexingStatus, being_read, status_in
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
-from persistence.index.sync.flat_views import FlatViews
-from persistence.index.sync.journal import Journal, Ticket
-from persistence.index.sync.rebuild import Generations, IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
-from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
+from persistence.index.sync.rebuild import FlatViews, IndexJob, IndexTask, JobProcesses, Rebuild, rebuild_record
+from persistence.index.sync.staleness import (
+    IndexCondition,
+    Journal,
+    Refresh,
+    Stale,
+    Ticket,
+    changes_beside,
+    condition_of,
+    tree_identity,
+)
 from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
@@ -267,7 +274,7 @@ class TreeIndex(Closable):
         layout = Layout(self.root)
         self.flat = flat
         self.source = lru_cache(256)(source_of)
-        self.generations = lru_cache(256)(lambda form: Generations(layout, form))
+        self.generations = lru_cache(256)(lambda form: engine.Generations(layout, form))
         self.pool = engine.IndexPool()
         self.journal = journal
         self._processes = JobProcesses()
@@ -299,17 +306,17 @@ class TreeIndex(Closable):
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         source = self.source(form)
         for _ in range(_PAGES):  # a person may have edited documents on the page: they are compared with their files
-            if budget is not None:
-                budget.restart()
-            found = self._ask(form, scope, budget, lambda search: search.find(query), IndexedPage())
+            found = self._ask(form, scope, budget, partial(Search.find, query=query), IndexedPage())
             stale = [
-                each.hit.document
-                for each in found.documents
-                if each.fingerprint != source.fingerprint(DocumentName(each.hit.document, each.hit.is_draft))
+                each.document
+                for each, fingerprint in zip(found.hits.page, found.fingerprints, strict=True)
+                if fingerprint != source.fingerprint(DocumentName(each.document, each.is_draft))
             ]
             if not stale:
                 break
             self.update(form, stale)
+            if budget is not None:
+                budget.restart()
         return found.hits
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
@@ -353,28 +360,35 @@ class TreeIndex(Closable):
             with used.reading() as index:
                 return index.search(index.partitions(), scope, budget, work)
 
-        try:
-            with disk_errors("using the index of", form):
-                changed = [each.document for each in self.journal.outstanding() if each.form == form]
-                for _ in range(_ATTEMPTS):
-                    engine.require_space(self.root)
-                    path = generations.current()
-                    if path is None and next(source.documents(), None) is None:
-                        return nothing
-                    try:
-                        if path is not None:
-                            with self._using(form, path) as used:
-                                if used.is_ready or self.is_trusted(used, _LOOKS):
-                                    return answer(used)
-                        self.pool.discard(form)
-                        self._make_ready(form)
-                    except _AgainError as error:
-                        mistake = error.mistake
-        except DiskError as error:
-            if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
-                raise DiskFullError(f"there is no room to use the index of {form}") from error
-            raise
+        with self._disk_errors(form):
+            changed = [each.document for each in self.journal.outstanding() if each.form == form]
+            for _ in range(_ATTEMPTS):
+                engine.require_space(self.root)
+                path = generations.current()
+                if path is None and next(source.documents(), None) is None:
+                    return nothing
+                try:
+                    if path is not None:
+                        with self._using(form, path) as used:
+                            if used.is_ready or self.is_trusted(used, _LOOKS):
+                                return answer(used)
+                    self.pool.discard(form)
+                    self._make_ready(form)
+                except _AgainError as error:
+                    mistake = error.mistake
         raise mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+
+    @contextmanager
+    def _disk_errors(self, form: Form) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, DiskError) as error:
+            failure = error if isinstance(error, DiskError) else as_disk_error(error, "using the index of", form)
+            if isinstance(failure, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
+                raise DiskFullError(f"there is no room to use the index of {form}") from error
+            if failure is error:
+                raise
+            raise failure from error
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
