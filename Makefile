@@ -42,6 +42,7 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 \
 		--output-file $(LOCKED)/engines.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra parquet --output-file $(LOCKED)/parquet.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra site --output-file $(LOCKED)/site.txt
@@ -124,7 +125,7 @@ test-generated: install ## generate a client from docs/openapi.yaml, and use it 
 	$(BIN)/python -m pytest -r fE tests/client/test_generated.py
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
-	$(BIN)/python -m tests.rigs.crash
+	$(BIN)/python -m tests.rigs crash
 
 test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
 	$(BIN)/python -m tests.rigs.faults

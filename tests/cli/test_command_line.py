@@ -9,26 +9,22 @@ from click.testing import CliRunner
 from persistence import __version__
 from persistence.cli import commands
 from persistence.cli.declarations import STATUSES, USAGE
+from tests.docs.commands import leaves
 
 COLUMNS = 80
 
 
-def every_command() -> dict[str, click.Command]:
-    """Return all commands and groups by their names, the whole one as an empty name."""
-    context = click.Context(commands)
-    found: dict[str, click.Command] = {"": commands}
-    for name in commands.list_commands(context):
-        command = commands.get_command(context, name)
-        found[name] = command
-        if isinstance(command, click.Group):
-            found |= {f"{name} {each}": subcommand for each, subcommand in command.commands.items()}
-    return found
-
-
-COMMANDS = every_command()
-RUN = {
-    name: each for name, each in COMMANDS.items() if not isinstance(each, click.Group) or each.invoke_without_command
+RUN = {" ".join(path): command for path, command in leaves()}
+COMMANDS = {
+    "": commands,
+    **{
+        name: commands.get_command(click.Context(commands), name)
+        for name in commands.list_commands(click.Context(commands))
+    },
+    **RUN,
 }
+"""All commands and groups by their names, the whole one as an empty name."""
+
 COMMON = {"data", "file", "dialect"}
 DEVIATIONS = {
     "config-files": COMMON,  # it reads no settings

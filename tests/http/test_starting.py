@@ -1,9 +1,11 @@
-"""Starting, reloading, exchanging and doubling a service: over real processes."""
+"""Starting, reloading, exchanging and doubling a service, over real processes; its health, and what its log says."""
 
+import fcntl
 import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +21,14 @@ import pytest
 from persistence import __version__
 from persistence.http import logs
 from persistence.http.logs import ServerLines, choose
-from persistence.storage.locks import Lease, Machine
+from persistence.storage.locks import Lease, Machine, stripe
 from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
+from tests.in_process import serving
 from tests.initialised import initialised
+from tests.served import served
 from tests.service import PUBLIC, V1, Service, running
+from tests.sidecars import resealed
 from tests.waiting import at_once, eventually
 
 PATH = "hr/leave/data/D/data.xml"
@@ -31,17 +36,18 @@ SCRIPT = Path(sys.executable).parent / "persistence"
 
 
 WITHOUT_KEY = "until there is an API key ('persistence api-key new NAME')"
-TEXT = {"PERSISTENCE_LOG_FORMAT": "text"}
+TEXT = {"PERSISTENCE_LOG_FORMAT": "text", "PERSISTENCE_LOG_USERS": "true"}
 
 
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
 def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, command: str) -> None:
-    """The issue: before gunicorn's lines; under gunicorn's own command after its first one."""
+    """As text, before gunicorn's lines; under gunicorn's own command after its first one."""
     with running(tmp_path, command=command, env=TEXT) as service:
+        ask(service)
         lines = service.log.read_text().splitlines()
     own = [line for line in lines if line.startswith("persistence: ")]
-    assert own[0] == f"persistence: version {__version__}, dialect svc"
-    assert own[1:3] == [
+    assert own[:3] == [
+        f"persistence: version {__version__}, dialect svc",
         f"persistence: data directory {tmp_path}/data",
         f"persistence: may call: every program of this machine, {WITHOUT_KEY}",
     ]
@@ -51,8 +57,20 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
         own[4],
     )
     assert len(own) == 5
+    (request,) = [line for line in lines if "id=r-1" in line]
+    assert ("user=lea" in request, 'cause="a/b/data/1/data.xml does not exist"' in request) == (True, True)
+    assert any("Listening at: http://127.0.0.1:" in line for line in lines)
     if command == "serve":
         assert lines[:5] == own
+        assert [line for line in lines[5:] if not LINE.fullmatch(line)] == []
+
+
+def ask(service: Service) -> None:
+    """Requests that are told from others in the log, with what must not be there."""
+    service.raw("GET", f"{PUBLIC}/crud/a/b/data/1/data.xml?token=x", {"Svc-Username": "lea", "X-Request-Id": "r-1"})
+    service.put("a/b/data/D/data.xml?fr-access-token=secret", b"<d>private</d>", {"X-Request-Id": "put-1"}, **V1)
+    service.raw("GET", "/crud/../x", {"X-Request-Id": "odd-1"})
+    service.raw("GET", "/healthz")
 
 
 def test_they_name_all_trees_and_who_may_call_and_the_last_of_them_where_the_pages_are(tmp_path: Path) -> None:
@@ -75,19 +93,19 @@ def test_they_name_all_trees_and_who_may_call_and_the_last_of_them_where_the_pag
     assert [line for line in lines if "/admin/" in line] == ["persistence: pages for administrators: /admin/"]
 
 
-@pytest.mark.parametrize("command", ["serve", "gunicorn"])
-def test_a_port_in_use_is_one_line(tmp_path: Path, command: str) -> None:
-    """Findings of a newcomer: eleven lines of gunicorn over five seconds."""
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    """Of gunicorn there would be eleven, over five seconds."""
+    ways = "--bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
     with running(tmp_path / "first") as service:
         bind = f"127.0.0.1:{service.port}"
-        began = time.monotonic()
-        with pytest.raises(RuntimeError) as refused, running(tmp_path / "second", bind=bind, command=command):
-            pass
+        for command in ("serve", "gunicorn"):
+            with pytest.raises(RuntimeError) as refused, running(tmp_path / command, bind=bind, command=command):
+                pass
+            said = [line for line in str(refused.value).splitlines()[1:] if '"level":"info"' not in line]
+            assert said == [
+                f"persistence: cannot serve on {bind}: another program serves there; another address: {ways}"
+            ]
         assert service.get(PATH).status == 404
-    said = [line for line in str(refused.value).splitlines()[1:] if '"level":"info"' not in line]
-    ways = "--bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
-    assert said == [f"persistence: cannot serve on {bind}: another program serves there; another address: {ways}"]
-    assert time.monotonic() - began < 20
 
 
 def test_the_socket_of_another_service_is_not_taken_away(tmp_path: Path) -> None:
@@ -100,45 +118,37 @@ def test_the_socket_of_another_service_is_not_taken_away(tmp_path: Path) -> None
         pass
 
 
+UNSERVABLE = {
+    "max_boddy = 1\n": "unknown setting 'max_boddy'",
+    "not toml": "own.toml cannot be read",
+    '[datasource.second]\ndata = "unmounted"\n': "unmounted is not a data directory",
+    'gunicorn = "broken.py"\n': "is not acceptable",
+}
+
+
 def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
-    """Findings of a newcomer: workers were replaced, and ``max_body = 100`` had no effect."""
-    own = tmp_path / "own.toml"
-    own.write_text("max_body = 1000\n")
-    with running(tmp_path, options=("--config", "own.toml")) as service:
-        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>", **V1).status == 201
-        before = service.workers()
-        own.write_text('max_body = 100\n"svc.persistence.*.autosave" = false\n')
-        service.process.send_signal(signal.SIGHUP)
-        eventually(lambda: '"message":"the settings were read again"' in service.log.read_text())
-        eventually(lambda: not set(before) & set(service.workers()))
-        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>").status == 413
-        assert service.put("hr/leave/draft/D/data.xml", **V1).status == 403
-        assert service.get(PATH).status == 200
-
-
-@pytest.mark.parametrize(
-    ("text", "cause"),
-    [
-        ("max_boddy = 1\n", "unknown setting 'max_boddy'"),
-        ("not toml", "own.toml cannot be read"),
-        ('[datasource.second]\ndata = "unmounted"\n', "unmounted is not a data directory"),
-        ('gunicorn = "broken.py"\n', "is not acceptable"),
-    ],
-)
-def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, text: str, cause: str) -> None:
-    own = tmp_path / "own.toml"
+    """Those that cannot be served do not stop a service: the old ones count."""
+    own, large = tmp_path / "own.toml", b"<d>" + b"x" * 2000 + b"</d>"
     own.write_text("max_body = 1000\n")
     (tmp_path / "broken.py").write_text("this is no Python")
     with running(tmp_path, options=("--config", "own.toml")) as service:
-        before = service.workers()
-        own.write_text(text)
-        service.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "were read again and not taken" in service.log.read_text())
-        eventually(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
-        line = next(line for line in service.log.read_text().splitlines() if "not taken" in line)
-        assert cause in line
+
+        def hang_up(settings: str, message: str, times: int) -> list[str]:
+            before = service.workers()
+            own.write_text(settings)
+            service.process.send_signal(signal.SIGHUP)
+            eventually(lambda: service.log.read_text().count(message) == times)
+            eventually(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
+            return [line for line in service.log.read_text().splitlines() if message in line]
+
+        for number, (settings, cause) in enumerate(UNSERVABLE.items(), 1):
+            assert cause in hang_up(settings, "were read again and not taken", number)[-1]
+            assert service.put(PATH, large, **V1).status == 413
         assert service.put(PATH, b"<d/>", **V1).status == 201
-        assert service.put(PATH, b"<d>" + b"x" * 2000 + b"</d>").status == 413, "the old settings count"
+        hang_up('max_body = 100\n"svc.persistence.*.autosave" = false\n', '"message":"the settings were read again"', 1)
+        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>").status == 413
+        assert service.put("hr/leave/draft/D/data.xml", **V1).status == 403
+        assert service.get(PATH).status == 200
 
 
 def saving_and_loading(port: int) -> Ask:
@@ -241,19 +251,14 @@ def another_machine(data: Path) -> Iterator[None]:
         other.close()
 
 
-@pytest.mark.parametrize(
-    "command", [("serve", "--bind", "127.0.0.1:0"), ("check", "--repair"), ("reindex",), ("reencrypt",)]
-)
-def test_a_tree_that_another_machine_has_open_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_tree_that_another_machine_has_open_is_refused(tmp_path: Path) -> None:
     initialised(tmp_path / "data")
+    said = rf"^persistence: {tmp_path}/data is open on machine elsewhere since \S+Z, .* stop the service there first$"
     with another_machine(tmp_path / "data"):
-        done = persistence(*command, "--data", "data", cwd=tmp_path)
-        assert done.returncode == 1
-        assert re.search(
-            rf"^persistence: {tmp_path}/data is open on machine elsewhere since \S+Z, .* stop the service there first$",
-            done.stderr,
-            re.MULTILINE,
-        )
+        for command in (("serve", "--bind", "127.0.0.1:0"), ("check", "--repair"), ("reindex",), ("reencrypt",)):
+            done = persistence(*command, "--data", "data", cwd=tmp_path)
+            assert done.returncode == 1, command
+            assert re.search(said, done.stderr, re.MULTILINE), done.stderr
         for reading in (("forms",), ("check",), ("backup", "backups")):
             assert persistence(*reading, "--data", "data", cwd=tmp_path).returncode == 0
 
@@ -299,7 +304,7 @@ def test_a_real_process_with_another_boot_id_is_refused(tmp_path: Path) -> None:
 
 # The log: one format for the service, gunicorn and libraries, with or without users, from a level on.
 
-LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (debug|info|warning|error) +\S.*")
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (info|warning|error) +\S.*")
 DOCS = Path(__file__).parents[2] / "docs"
 SOURCE = Path(__file__).parents[2] / "persistence"
 
@@ -312,42 +317,24 @@ def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "apply", lambda: None)
 
 
-def _lines(directory: Path, **settings: str) -> list[str]:
-    env = {f"PERSISTENCE_LOG_{name.upper()}": value for name, value in settings.items()}
-    with running(directory, env=env) as service:
-        service.raw("GET", f"{PUBLIC}/crud/a/b/data/1/data.xml?token=x", {"Svc-Username": "lea", "X-Request-Id": "r-1"})
-        service.raw("GET", "/healthz")
-        return service.log.read_text().splitlines()
-
-
 def test_every_line_is_json_where_nobody_looks_on(tmp_path: Path) -> None:
-    """Findings of a newcomer: JSON mixed with gunicorn's text, and no user in it."""
-    lines: list[dict[str, Any]] = [json.loads(line) for line in _lines(tmp_path)]
+    """Also those of gunicorn, from the level on that is set, and without users."""
+    with running(tmp_path, env={"PERSISTENCE_LOG_LEVEL": "debug"}) as service:
+        ask(service)
+        lines: list[dict[str, Any]] = [json.loads(line) for line in service.log.read_text().splitlines()]
     assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
     assert {line["event"] for line in lines} == {"service", "server", "request"}
-    (request,) = [line for line in lines if line.get("id") == "r-1"]
-    assert (request["status"], request["level"], "user" not in request) == (404, "info", True)
-    assert "lea" not in str(lines)
+    assert {"debug", "info"} <= {line["level"] for line in lines}
+    read, put, odd = ([line for line in lines if line.get("id") == each] for each in ("r-1", "put-1", "odd-1"))
+    assert [(each["status"], each["level"], "user" in each) for each in read] == [(404, "info", False)]
+    assert read[0]["cause"] == "a/b/data/1/data.xml does not exist"
+    path = f"{PUBLIC}/crud/a/b/data/D/data.xml"
+    assert [(each["method"], each["status"], each["path"]) for each in put] == [("PUT", 201, path)]
+    assert [each["status"] for each in odd] == [400]
+    assert re.search(r"\blea\b|private|secret", str(lines)) is None
     documented = re.findall(r"(?m)^\| `([^|]+)` \| [^|]+ \| [^|]+ \|$", (DOCS / "logging.md").read_text())
     known = {name for cell in documented for name in re.split("`, `", cell)}
     assert {name for line in lines for name in line} <= known
-
-
-def test_text_is_for_people_and_users_are_named_if_the_setting_says_so(tmp_path: Path) -> None:
-    lines = _lines(tmp_path, format="text", users="true")
-    assert lines[0].startswith("persistence: version ")
-    assert [line for line in lines if not (LINE.fullmatch(line) or line.startswith("persistence: "))] == []
-    (request,) = [line for line in lines if "id=r-1" in line]
-    assert ("user=lea" in request, 'cause="a/b/data/1/data.xml does not exist"' in request) == (True, True)
-    assert any("Listening at: http://127.0.0.1:" in line for line in lines)
-
-
-def test_the_level_leaves_lines_out(tmp_path: Path) -> None:
-    env = {"PERSISTENCE_LOG_LEVEL": "debug"}
-    with running(tmp_path, env=env) as service:
-        assert service.put("a/b/data/1/data.xml", **V1).status == 201
-        lines = [json.loads(line) for line in service.log.read_text().splitlines()]
-    assert {"debug", "info"} <= {line["level"] for line in lines}
 
 
 @pytest.mark.parametrize(("level", "written"), [("info", True), ("warning", False), ("error", False)])
@@ -388,3 +375,106 @@ def test_every_event_is_documented() -> None:
     }
     assert len(written) > 5
     assert [event for event in sorted(written) if f"`{event}`" not in page] == []
+
+
+# The running service: health, readiness, logs and limits of waiting.
+
+
+def test_a_healthy_service_says_so_and_one_with_too_little_space_is_not_ready(svc: Service, tmp_path: Path) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = svc.raw("GET", path)
+        assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    with serving(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}) as service:
+        assert service.raw("GET", "/readyz").refuses(503, "bytes are free")
+        assert service.raw("GET", "/healthz").status == 200
+
+
+def test_a_writer_that_waits_too_long_is_told_to_retry(tmp_path: Path) -> None:
+    """Design, section 3: a deadline, 503 with Retry-After; readers and other documents go on."""
+    with running(tmp_path, env={"PERSISTENCE_LOCK_TIMEOUT": "0.3"}) as service:
+        service.put("a/b/data/D/data.xml", **V1)
+        lock = service.data / ".locks" / f"{stripe(('a', 'b', 'data', 'D')):02x}"
+        with lock.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            began = time.monotonic()
+            busy = service.put("a/b/data/D/data.xml")
+            assert (busy.status, busy["Retry-After"]) == (503, "1")
+            assert 0.25 < time.monotonic() - began < 10
+            assert service.get("a/b/data/D/data.xml").status == 200
+            assert service.put("a/b/data/other/data.xml", **V1).status == 201
+        assert service.put("a/b/data/D/data.xml").status == 204
+
+
+def test_damage_is_said_and_not_taken_for_absence(svc: Service, form: str) -> None:
+    """Design, section 3: 500 with a reason, on reading and on writing; other documents go on."""
+    svc.put(f"{form}/data/D/data.xml", **V1)
+    (svc.data / f"{form}/data/D/data.xml.json").write_text("{")
+    for answer in (svc.get(f"{form}/data/D/data.xml"), svc.put(f"{form}/data/D/data.xml")):
+        assert (answer.status, "data.xml.json cannot be read" in answer.cause) == (500, True)
+    assert svc.put(f"{form}/data/E/data.xml", **V1).status == 201
+    assert svc.delete(f"{form}/data/").status == 500
+    assert svc.get(f"{form}/data/E/data.xml").status == 404
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("content_type", "a/b\r\nX: y"),
+        ("content_type", "a/b; x=\0\u20ac"),
+        ("id", "0" * 40 + "\n"),
+        ("modified", "2025-03-04T05:06:07.089Z\n"),
+        ("stage", "a\r\nX: y"),
+    ],
+)
+def test_no_line_of_a_sidecar_becomes_a_header(svc: Service, form: str, field: str, value: str) -> None:
+    """A sidecar edited by hand is damage, said in one line; once taken in, its texts go out as one line each."""
+    svc.put(f"{form}/data/D/data.xml", **V1)
+    path = svc.data / f"{form}/data/D/data.xml.json"
+    whole = path.read_bytes()
+    is_malformed = field in ("id", "modified")
+    path.write_text(json.dumps(json.loads(whole) | {field: value}))
+    answer = svc.get(f"{form}/data/D/data.xml")
+    assert answer["X-Request-Id"]
+    assert (answer.status, answer["X"], answer.body.count(b"\n")) == (500, None, 1)
+    assert ("cannot be read" if is_malformed else "was changed since it was written") in answer.cause
+    if not is_malformed:
+        path.write_bytes(whole)
+        resealed(path, **{field: value})
+        answer = svc.get(f"{form}/data/D/data.xml")
+        assert answer["X-Request-Id"]
+        assert (answer.status, answer["X"]) == (200, None)
+
+
+by_gunicorn = served(start=running, command="gunicorn")
+
+
+@pytest.mark.parametrize("served", ["svc", "by_gunicorn"])
+def test_no_header_moves_the_path(request: pytest.FixtureRequest, served: str, form: str) -> None:
+    """What gunicorn believes of a proxy by default; a path that does not begin with it would be answered 500."""
+    service: Service = request.getfixturevalue(served)
+    for name in ("SCRIPT_NAME", "PATH_INFO"):
+        assert service.raw("GET", "/healthz", {name: "/crud"}).status == 200
+        assert service.raw("GET", "/crud/healthz", {name: "/crud"}).status == 404
+    assert service.put(f"{form}/data/D/data.xml", **V1).status == 201
+    assert service.get(f"{form}/data/D/data.xml").status == 200
+
+
+def test_nothing_is_made_in_the_place_of_a_disk_that_is_gone(tmp_path: Path) -> None:
+    """An unmounted disk leaves an empty directory; what is written there would hide below the disk that comes back."""
+    with running(tmp_path, workers=1) as service:
+        assert service.put("hr/leave/data/d/data.xml", b"<d/>", **V1).status == 201
+        shutil.rmtree(service.data / ".pages", ignore_errors=True)
+        gone = service.data.rename(tmp_path / "gone")
+        service.data.mkdir()
+        for _ in range(5):
+            assert service.get("hr/leave/data/d/data.xml").status >= 404
+            assert service.put("hr/leave/data/e/data.xml", b"<d/>", **V1).status >= 500
+            assert service.raw("GET", "/readyz").status == 503
+            service.raw("GET", "/admin/")
+            service.raw("POST", f"{PUBLIC}/search/hr/leave", {"Content-Type": "application/xml"}, b"<search/>")
+        time.sleep(2.5)  # what is noted about once a second
+        assert list(service.data.iterdir()) == []
+        service.data.rmdir()
+        gone.rename(service.data)
+        assert service.get("hr/leave/data/d/data.xml").status == 200
+        assert service.put("hr/leave/data/e/data.xml", b"<d/>", **V1).status == 201

@@ -21,7 +21,7 @@ from persistence.storage.locks import LockFile
 from tests.encrypted_form import DEFINITION, UNMARKED, data
 from tests.encrypted_form import path as held_at
 from tests.maintenance import kills
-from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
+from tests.maintenance.workshop import DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
 from tests.sidecars import resealed, said
 
 SIDECAR = f"{DATA}.json"
@@ -44,19 +44,6 @@ def test_what_is_no_file_is_found_and_goes_to_the_quarantine(
     assert workshop.check("--repair", "--adopt", "--all").status == 3
     assert workshop.check("--deep").findings == []
     assert workshop.get(DATA) == (after or (200, NEW))
-    workshop.put(DATA, b"<d>next</d>")
-
-
-@pytest.mark.parametrize("name", [".data.xml.json", f".data.xml.{'a' * 40}", ".history"])
-def test_a_directory_in_the_way_of_a_write_is_moved(workshop: Workshop, name: str) -> None:
-    path = workshop.file(f"{DOCUMENT}/{name}")
-    if path.exists():
-        shutil.rmtree(path)
-        path.write_bytes(b"no directory")
-    else:
-        path.mkdir()
-    assert workshop.check("--repair").kinds == [("not-a-file", f"{DOCUMENT}/{name}")]
-    assert workshop.check().findings == []
     workshop.put(DATA, b"<d>next</d>")
 
 
@@ -174,16 +161,6 @@ def test_a_pipe_among_the_services_own_files_stops_nobody(workshop: Workshop, tm
     again = Workshop(workshop.root)
     assert again.get(DATA) == (200, NEW)
     assert not workshop.file(".trash/pipe").exists()
-
-
-def test_a_backup_says_what_it_cannot_save_and_saves_the_rest(workshop: Workshop, tmp_path: Path) -> None:
-    workshop.file(DATA).unlink()
-    os.mkfifo(workshop.file(DATA))
-    done = kills.run(["backup", f"{tmp_path}/backups", "--data", str(workshop.root)], tmp_path / "said")
-    assert done.status == 4
-    assert f"{DATA}: its content is missing" in done.said
-    (saved,) = (tmp_path / "backups").glob("2*")
-    assert (saved / ATTACHMENT).read_bytes() == b"scanned"
 
 
 def test_a_list_of_digests_that_has_lost_its_end_is_said(workshop: Workshop, tmp_path: Path) -> None:

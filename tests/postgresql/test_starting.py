@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import persistence.postgresql
 import persistence.providers.database_provider
-from persistence.cli import main
 from persistence.dialect import SVC
 from persistence.errors import ConfigurationError, StartupError
 from persistence.model.addresses import Form
@@ -24,8 +23,11 @@ from persistence.properties.properties import Properties
 from persistence.properties.property_table import Address
 from persistence.providers.opened import Providers, unheard
 from persistence.providers.router import loaded
-from persistence.settings import Settings, load
+from persistence.settings import Settings
 from tests.cli.command_runner import ended
+from tests.docs.markdown import DOCS
+from tests.docs.sandbox import shell
+from tests.docs.test_shell_examples import examples as shell_examples
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, fresh_schema, require_no_password
 
@@ -201,17 +203,21 @@ def test_a_driver_that_is_missing_is_named_with_what_installs_it(without_driver:
         loaded("persistence.providers.database_provider:Databases")
 
 
-def test_a_provider_may_be_a_database(
-    database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text(f'"svc.persistence.provider.acme.*.*" = "far"\n"svc.persistence.far.uri" = "{database_uri}"\n')
-    assert load(str(file), environment={}).properties.form_providers
-    shown = ""
-    for arguments in (["config"], ["config", "route", "acme/order", "data"]):
-        monkeypatch.setattr(sys, "argv", ["persistence", *arguments, "--config", str(file)])
-        with pytest.raises(SystemExit):
-            main()
-        shown += capsys.readouterr().out
-    assert urlsplit(database_uri).password not in shown
-    assert "provider far is a database, postgresql://keeper:***@127.0.0.1" in shown
+ADDRESS = "postgresql://forms:a-password@db.example.org/forms"
+
+
+def test_the_examples_of_the_documentation_work_literally(database_server: Server, tmp_path: Path) -> None:
+    """docs/postgresql.md, with the server of the tests in place of db.example.org."""
+    name, found = fresh_schema(), shell_examples(DOCS / "postgresql.md")
+    assert ADDRESS in found[0].text
+    try:
+        with shell(tmp_path, 1) as sandbox:
+            made, served, upgraded = (
+                sandbox.run(replace(block, text=block.text.replace(ADDRESS, database_server.uri(name))))
+                for block in found
+            )
+    finally:
+        database_server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+    assert name in made
+    assert "Listening at" in served
+    assert "nothing to do" in upgraded

@@ -38,6 +38,9 @@ FeedChange = dict[str, Any]
 EventKey = tuple[str, str, str]
 """App, form, and the document or the version."""
 
+WITH_EVENTS = {"PERSISTENCE_EVENTS": "true", "PERSISTENCE_ADMINISTRATORS": "trusted"}
+"""The environment of a service that has a feed of changes, and shows it."""
+
 _REWRITTEN = 3
 _RECOVERED = 10.0
 OK = 200

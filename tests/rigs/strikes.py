@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests import rig_service
+from tests.rigs.judging import WITH_EVENTS
 from tests.rigs.server import Variant, weak
 from tests.service import Answer, Service, running
 
@@ -87,14 +88,16 @@ def _await(tracer: subprocess.Popen[bytes], said: Path) -> None:
 
 
 @contextmanager
-def struck_service(directory: Path, *, properties: Iterable[str] = (), weakness: str = "") -> Iterator[Service]:
+def struck_service(
+    directory: Path, *, properties: Iterable[str] = (), weakness: str = "", has_events: bool = False
+) -> Iterator[Service]:
     """A service with one worker that has one serving thread, and has changed its tree once; without a protection.
 
     ``properties`` of its provider are switched on.
     """
     settings = "".join(f'"svc.persistence.files.{name}" = true\n' for name in properties)
     variant = weak(weakness) if weakness else Variant(rig_service.__name__, rig_service.ENVIRONMENT)
-    env = {**variant.environment, "PERSISTENCE_MIN_FREE": "1"}
+    env = {**variant.environment, "PERSISTENCE_MIN_FREE": "1"} | (WITH_EVENTS if has_events else {})
     with running(directory, workers=1, threads=1, module=variant.module, env=env, settings=settings) as service:
         service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
         yield service

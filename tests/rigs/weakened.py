@@ -19,6 +19,7 @@ from persistence.cli import main
 from persistence.errors import ConflictError, ReplacedError
 from persistence.http import responses
 from persistence.http.responses import BareResponse, Headers
+from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.index.sync.updater import Updater
 from persistence.metrics import service as shared
 from persistence.model.addresses import Address, DocumentAddress, Form
@@ -225,6 +226,7 @@ NOT_CLEANED = "a refused write is not cleaned up"
 UNHEARD = "an index that cannot be told of a change is used all the same"
 CUT_SHORT = "a content that ends early is sent as it is"
 UNNOTED = "the index is told only after a change"
+UNRECORDED = "no intent of an event is recorded"
 OF_WRITING: Weaknesses = {
     FORGIVEN: partial(_forgive_fsync, 0),
     "an fsync that fails is tried again": partial(_forgive_fsync, 1),
@@ -232,7 +234,8 @@ OF_WRITING: Weaknesses = {
     UNHEARD: _never_mind,
 }
 OF_READING: Weaknesses = {"a descriptor leaks when a content cannot be looked at": _leak, CUT_SHORT: _cut_short}
-_STRUCK: Weaknesses = {**OF_WRITING, **OF_READING, UNNOTED: _note_nothing}
+OF_KILLS: Weaknesses = {UNNOTED: _note_nothing, UNRECORDED: _without(TreeOutbox, "begin")}
+_STRUCK: Weaknesses = {**OF_WRITING, **OF_READING, **OF_KILLS}
 """Those of services that are struck at single calls."""
 
 CONTENT_FSYNC, DIRECTORY_FSYNC = "content-fsync", "directory-fsync"

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 
 from persistence.storage.layout import TRASH
 from tests.rigs.crash.model import Operation
-from tests.rigs.crash.runs import FORM
 from tests.rigs.scenarios import ATTACH_OVER, CREATE, DELETE_DATA, FIRST_REPLACE, PROMOTE, PUBLISH_SECOND, Scenario
+
+RECORDED = (CREATE, FIRST_REPLACE, PROMOTE, DELETE_DATA, PUBLISH_SECOND, ATTACH_OVER)
+"""The requests whose crashes are searched."""
+
+FORM = "app/form"
 
 Operations = tuple[Operation, ...]
 _Chosen = Callable[[Operation], bool]

@@ -1,36 +1,191 @@
-"""Requests under test, recorded, and the search for a crash that breaks a promise."""
+"""Requests killed at every system call, and the search for a crash after any step that breaks a promise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from persistence.storage.layout import TRASH
+from tests import search_faults
 from tests.in_process import InProcess
 from tests.initialised import initialised
-from tests.rigs import aftermath, views
-from tests.rigs.aftermath import Scene
+from tests.rigs import aftermath, strikes
+from tests.rigs.aftermath import Comparison, Scene, Views, prepared
 from tests.rigs.crash import traces
+from tests.rigs.crash.defects import DEFECTS, FORM, RECORDED
 from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, tree_of
-from tests.rigs.scenarios import (
-    ATTACH_OVER,
-    CREATE,
-    DELETE_DATA,
-    FIRST_REPLACE,
-    PROMOTE,
-    PUBLISH_SECOND,
-    Scenario,
-    Step,
-    send,
+from tests.rigs.report import Report, Tally, prefixed
+from tests.rigs.scenarios import LEASES, REPLACE, TO_KILL, WRITTEN, Scenario, Step, send
+from tests.rigs.strikes import Injector, Point
+from tests.rigs.weakened import OF_KILLS
+from tests.service import Answer, Service, running
+
+_PROCESSES = 2
+_KILLS = ("points killed", "old", "between", "new", "leftovers found", "then gone", "events late")
+_CALLS = (
+    *("openat", "openat2", "close", "read", "write", "newfstatat", "fstat", "lseek", "flock", "utimensat"),
+    *("fadvise64", "fsync", "mkdir", "mkdirat", "link", "linkat", "rename", "renameat", "renameat2", "unlink"),
+    *("unlinkat", "rmdir", "recvfrom", "sendto", "sendfile", "getdents64", "copy_file_range", "ftruncate", "pwrite64"),
 )
-from tests.rigs.views import Comparison, Views
-from tests.service import Answer, running
 
-RECORDED = (CREATE, FIRST_REPLACE, PROMOTE, DELETE_DATA, PUBLISH_SECOND, ATTACH_OVER)
-"""The requests whose crashes are searched."""
 
-FORM = "app/form"
+def refusals(directory: Path) -> list[str]:
+    """Return why the long run is not possible here."""
+    return [reason] if (reason := strikes.refusal(directory)) else []
+
+
+def long_run(report: Report, directory: Path) -> None:
+    """Kill every request at every system call, in two rounds, and judge every crash of some that a model allows."""
+    with ProcessPoolExecutor(_PROCESSES) as pool:
+        futures = {
+            pool.submit(_killed, scenario, name, directory): f"{scenario}, then {name}"
+            for scenario in (*TO_KILL, *LEASES)
+            for name in ROUNDS
+        }
+        planted = {pool.submit(_planted, weakness, directory): weakness for weakness in OF_KILLS}
+        futures |= {pool.submit(_crashed, scenario, directory): f"crashes of {scenario}" for scenario in RECORDED}
+        for done in as_completed(futures):  # a part that breaks down does not keep the others from being seen
+            error = done.exception()
+            for tally in done.result() if error is None else [Tally(futures[done], violations=[repr(error)])]:
+                report.add(tally)
+        for future, weakness in planted.items():
+            report.expect_caught(weakness, future.result())
+
+
+def _killed(scenario: Scenario, name: str, directory: Path) -> list[Tally]:
+    tally = Tally(f"{scenario}, then {name}", _KILLS)
+    with (
+        tempfile.TemporaryDirectory(dir=directory) as own,
+        strikes.struck_service(Path(own), properties=scenario.properties, has_events=True) as service,
+    ):
+        killer = Killer(service, Path(own), scenario)
+        for outcome in ROUNDS[name](killer, killer.points):
+            tally["points killed"] += 1
+            done = {any(outcome.committed), all(outcome.committed)}
+            tally["between" if len(done) > 1 else "new" if done == {True} else "old"] += 1
+            tally["leftovers found"] += bool(outcome.left)
+            tally["then gone"] += bool(outcome.left and not outcome.faults)
+            tally["events late"] += outcome.is_late
+            tally.violations += prefixed(outcome.point, outcome.faults)
+    return [tally.ended()]
+
+
+def _planted(weakness: str, directory: Path) -> list[str]:
+    with tempfile.TemporaryDirectory(dir=directory) as own:
+        return noticed(weakness, Path(own))
+
+
+def noticed(weakness: str, directory: Path) -> list[str]:
+    """What is found where a service is killed that lacks a protection."""
+    with strikes.struck_service(directory, weakness=weakness, has_events=True) as service:
+        killer = Killer(service, directory, REPLACE, patience=15.0)
+        outcomes = killer.then_check([point for point in killer.points if point.changes])
+    return [fault for outcome in outcomes for fault in outcome.faults]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A kill: what a client found then, what was left in the tree, and everything wrong, also with what came after.
+
+    ``is_late`` where the killed request has changed something and had not recorded its event.
+    """
+
+    point: Point
+    scene: Scene
+    comparison: Comparison
+    left: tuple[str, ...]
+    faults: tuple[str, ...]
+    is_late: bool = False
+
+    @property
+    def committed(self) -> list[bool]:
+        return self.comparison.committed(self.scene.scenario)
+
+
+class Killer:
+    """Kills the only worker of a service in a request, whose master starts a new one each time.
+
+    ``points`` are the system calls of a request that nobody killed, in their order up to the answer. For so many
+    seconds it has patience with events that are late: each new worker begins again to look for them.
+    """
+
+    def __init__(self, service: Service, directory: Path, scenario: Scenario, *, patience: float = 40.0) -> None:
+        self._service = service
+        self._injector = Injector(service, directory)
+        self._scenario = scenario
+        self._patience = patience
+        scene = self._fresh()
+        self.points = self._injector.points(partial(scene.ask, service), _CALLS)
+        self._after = aftermath.expected(service, scene)
+        assert aftermath.left(service.data, scene.form) == [], "a request that nobody killed leaves something"
+
+    def then_write(self, points: Iterable[Point]) -> list[Outcome]:
+        return self._with_events([self._with_next_write(self._kill(point)) for point in points])
+
+    def then_check(self, points: Iterable[Point]) -> list[Outcome]:
+        """Kill at each point, in a form each; let ``persistence check`` repair all, and only then write again."""
+        killed = self._with_events([self._kill(point) for point in points])
+        repaired = aftermath.repaired(self._service, [(each.scene, each.comparison) for each in killed])
+        written = [self._with_next_write(each, faults) for each, faults in zip(killed, repaired, strict=True)]
+        return self._with_events(written)
+
+    def _kill(self, point: Point) -> Outcome:
+        """Kill the worker when it begins a call of a request, and look at what a client finds then."""
+        service, scenario, scene = self._service, self._scenario, self._fresh()
+        workers = service.workers()
+        struck = self._injector.strike(point, "signal=KILL", partial(scene.ask, service))
+        # The first of these waits for the new worker in the listener's queue.
+        found = aftermath.seen(service, scene.form, scenario.resources)
+        faults = [] if struck.answer is None else [f"the worker was not killed, and answered {struck.answer.status}"]
+        if service.workers() == workers:
+            faults.append("the worker lives")
+        comparison = Comparison(scene.before, found, self._after)
+        faults += comparison.faults(scenario)
+        faults += aftermath.history_faults(service, scene.form, scene.kept, found)
+        faults += search_faults.faults(service, scene.form, WRITTEN)
+        left = tuple(aftermath.left(service.data, scene.form))
+        is_late = bool(aftermath.event_faults(service, [scene.form])[scene.form])
+        return Outcome(point, scene, comparison, left, tuple(faults), is_late)
+
+    def _with_next_write(self, killed: Outcome, before: Iterable[str] = ()) -> Outcome:
+        service, scene = self._service, killed.scene
+        after = aftermath.written_again(service, scene, killed.comparison.found)
+        return replace(killed, faults=(*killed.faults, *before, *after, *aftermath.remaining(service, scene)))
+
+    def _with_events(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Compare the events of all forms with what was committed there, when late ones have been recorded."""
+        patience = 0.0 if any(each.faults for each in outcomes) else self._patience  # one fault is enough
+        faults = aftermath.event_faults(self._service, [each.scene.form for each in outcomes], patience)
+        return [replace(each, faults=(*each.faults, *faults[each.scene.form])) for each in outcomes]
+
+    def _fresh(self) -> Scene:
+        """A form whose application, as the id of a document, has its lease in a directory that is not there yet.
+
+        It is prepared by a worker that has served nothing else.
+        """
+        (worker,) = self._service.workers()
+        os.kill(worker, signal.SIGKILL)
+        data, names = self._service.data, (f"kill-{number:04}" for number in count())
+        name = next(
+            each for each in names if not ((data / each).exists() or aftermath.lease(data, each).parent.exists())
+        )
+        return prepared(self._service, f"{name}/form", self._scenario)
+
+
+ROUNDS: dict[str, Callable[[Killer, Iterable[Point]], list[Outcome]]] = {
+    "the next write": Killer.then_write,
+    "check --repair": Killer.then_check,
+}
+
+
+# Every crash that a model of durability allows, after every step of a request that was recorded once.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +201,6 @@ class Recording:
     scene: Scene
     after: Views
 
-    def but(self, operations: tuple[Operation, ...]) -> Recording:
-        return replace(self, operations=operations)
-
 
 def record(scenario: Scenario, directory: Path) -> Recording:
     with running(directory, workers=1, threads=2) as service:
@@ -62,7 +214,7 @@ def record(scenario: Scenario, directory: Path) -> Recording:
             return answer
 
         kept = aftermath.kept_by(scenario, traced)
-        scene = Scene(FORM, scenario, kept, views.seen(service, FORM, scenario.resources))
+        scene = Scene(FORM, scenario, kept, aftermath.seen(service, FORM, scenario.resources))
         with traces.recording(service, log) as operations:
             answer = scene.ask(service)
         assert answer.status in (201, 204), answer.cause
@@ -85,7 +237,7 @@ class Judge(InProcess):
         """
         scene = recording.scene
         materialise(state, self.data)
-        found = views.seen(self, scene.form, scene.scenario.resources)
+        found = aftermath.seen(self, scene.form, scene.scenario.resources)
         for resource, view in found.items():
             if view not in (scene.before[resource], recording.after[resource]):
                 yield f"{resource.path} is none of the two revisions: {view.status} {view.body[-60:]!r}"
@@ -93,7 +245,7 @@ class Judge(InProcess):
         yield from comparison.faults(scene.scenario)
         if acknowledged and not all(comparison.committed(scene.scenario)):
             yield "acknowledged, and not there"
-        yield from views.history_faults(self, scene.form, scene.known(found), found)
+        yield from aftermath.history_faults(self, scene.form, scene.known(found), found)
         yield from aftermath.written_again(self, scene, found)
         if killed:
             yield from (f"the next write leaves {text}" for text in aftermath.left(self.data, scene.form))
@@ -121,3 +273,28 @@ def search(recording: Recording, judge: Judge, *, ordered: bool) -> Iterator[lis
                 faults = judge.faults(state, recording, acknowledged=acknowledged, killed=killed)
                 shown = "nothing" if step is None else repr(step)[:200]
                 yield [f"after {shown}: {fault}" for fault in faults]
+
+
+def _crashed(request: Scenario, directory: Path) -> list[Tally]:
+    """Judge every crash of a request, as it is and with defects, where names change in order and in any order."""
+    tallies = []
+    with tempfile.TemporaryDirectory(dir=directory) as own, Judge(Path(own) / "judged") as judge:
+        recording = record(request, Path(own) / "recorded")
+        for ordered in (True, False):
+            name = f"{request}, names change {'in order' if ordered else 'in any order'}"
+            tally = Tally(name, ("steps", "states"))
+            tally["steps"] = len(recording.operations)
+            for faults in search(recording, judge, ordered=ordered):
+                tally["states"] += 1
+                tally.violations += faults
+            planted = Tally(f"planted: {name}", ("defects planted", "caught"))
+            for defect in DEFECTS:
+                if defect.request == request and defect.ordered == ordered:
+                    operations = defect.planted(recording.operations)
+                    found = search(replace(recording, operations=operations), judge, ordered=ordered)
+                    is_caught = operations != recording.operations and any(found)
+                    planted["defects planted"] += 1
+                    planted["caught"] += is_caught
+                    planted.violations += [] if is_caught else [f"not caught: {defect}"]
+            tallies += [tally.ended(), planted.ended()]
+    return tallies

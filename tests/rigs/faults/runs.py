@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from tests.rigs.aftermath import view_of
 from tests.rigs.faults.filling import NO_ROOM, refusal_faults
 from tests.rigs.faults.trial import LOOKING, WRITING, Outcome, Trial, logs_below, open_below, tolerance
 from tests.rigs.report import Tally, prefixed
@@ -28,7 +29,6 @@ from tests.rigs.scenarios import (
     Scenario,
 )
 from tests.rigs.strikes import Injector, Point, Struck, struck_service
-from tests.rigs.views import view_of
 from tests.rigs.weakened import OF_WRITING
 from tests.service import Answer, Service
 

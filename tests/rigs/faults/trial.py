@@ -11,13 +11,12 @@ from itertools import count
 from pathlib import Path
 
 from tests import search_faults
-from tests.rigs import aftermath, views
-from tests.rigs.aftermath import Scene, prepared
+from tests.rigs import aftermath
+from tests.rigs.aftermath import Comparison, Scene, View, Views, prepared
 from tests.rigs.faults.filling import refusal_faults, replace_worker
 from tests.rigs.processes import Process
 from tests.rigs.scenarios import WRITTEN, Scenario
 from tests.rigs.strikes import Injector, Point, Struck
-from tests.rigs.views import Comparison, View, Views
 from tests.service import Service
 
 WRITING = (
@@ -55,7 +54,7 @@ class Trial:
         self._numbers = count()
         self._workers = service.workers()
         self._held = open_below(self._workers[0], service.data) | logs_below(service.data)
-        self._undisturbed = cache(lambda scenario: aftermath.undisturbed(service, self._prepared(scenario)))
+        self._undisturbed = cache(self._seen_undisturbed)
 
     def points(self, scenario: Scenario) -> list[Point]:
         self._undisturbed(scenario)  # warms up, too: the first request of a kind makes calls of its own
@@ -66,6 +65,12 @@ class Trial:
             if seen == before:
                 return seen
         raise AssertionError(f"{scenario} makes other calls every time")
+
+    def _seen_undisturbed(self, scenario: Scenario) -> Views:
+        scene = self._prepared(scenario)
+        answer = scene.ask(self._service)
+        assert answer.status in (200, 201, 204), answer.cause
+        return aftermath.expected(self._service, scene)
 
     def strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
         """One request with one fault, and everything that a client or an operator may find then.
@@ -82,7 +87,7 @@ class Trial:
         service, scene = self._service, self._prepared(scenario)
         files, trash = self._files(scene), self._trash()
         struck = self._injector.strike(point, f"error={error}", partial(scene.ask, service))
-        found = views.seen(service, scene.form, scenario.resources)
+        found = aftermath.seen(service, scene.form, scenario.resources)
         comparison = Comparison(scene.before, found, self._undisturbed(scenario))
         kind, faults = judged(point, error, struck, comparison, scenario)
         if kind == "refused" and (left := self._files(scene) - files):
@@ -141,7 +146,7 @@ class Trial:
 
     def _view(self, scene: Scene) -> View:
         first = scene.scenario.resources[0]
-        return views.seen(self._service, scene.form, [first])[first]
+        return aftermath.seen(self._service, scene.form, [first])[first]
 
     def _entries(self, scene: Scene | None) -> Iterator[Path]:
         """Everything of a form, and in the service's own directories; relative to the root."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.rigs import judging
 from tests.rigs.clients import Writer
 from tests.rigs.disks import Disk
-from tests.rigs.judging import Verdict
+from tests.rigs.judging import WITH_EVENTS, Verdict
 from tests.rigs.ledger import Cut, Ledger
 from tests.rigs.powercut.commands import COMMANDS, judge_command
 from tests.rigs.report import Tally, prefixed
@@ -28,7 +28,6 @@ _HEADINGS = (
     *("older revisions read", "started for real", CAUGHT),
 )
 _JUDGES = 2
-WITH_EVENTS = {"PERSISTENCE_EVENTS": "true", "PERSISTENCE_ADMINISTRATORS": "trusted"}
 _CLIENTS = 4
 _WORKERS = 2
 _LARGE = 2
