@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
@@ -26,18 +26,16 @@ _BASE_CONTENT = b"<base/>"
 _OWN_STATUSES = {501, 505}  # a coding and a version that are not spoken: the answers HTTP has for them
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case as it was sent through a server, what came back, whether the next client was served, and what was done."""
+    """A case as it was sent through a server, what came back, and what was done."""
 
     case: Case
     through: str
-    app: str
     reply: Reply
-    next_is_served: bool
-    stored: bool = False
-    carried_out: bool = False
-    faults: list[str] = field(default_factory=list)
+    stored: bool
+    carried_out: bool
+    faults: list[str]
 
     @property
     def answer(self) -> str:
@@ -52,52 +50,48 @@ def run(directory: Path) -> list[Outcome]:
         if nginx.NGINX is not None:
             faces[NGINX] = stack.enter_context(nginx.in_front_of(direct, directory / "nginx"))
         assert direct.raw("PUT", BASE.decode(), {}, _BASE_CONTENT).status == 201
+        jobs = [
+            (case.of(f"{through[0]}{number:06}".encode()), through, f"{through[0]}{number:06}")
+            for number, case in enumerate(cases())
+            for through in faces
+        ]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            outcomes = list(pool.map(lambda job: _send(*job), _jobs(faces)))
+            replies = list(pool.map(lambda job: _send(job[0], faces[job[1]]), jobs))
     # Only now is everything that was received carried out, or never will be.
-    for outcome in outcomes:
-        _judge(outcome, direct)
     document = direct.data / "base/form/data/base/data.xml"
     assert document.read_bytes() == _BASE_CONTENT, "a refused request changed what was there"
-    return outcomes
+    return [
+        _judged(case, through, direct.data / app, *reply)
+        for (case, through, app), reply in zip(jobs, replies, strict=True)
+    ]
 
 
-def _jobs(faces: dict[str, Service]) -> Iterator[tuple[Case, str, str, Service]]:
-    for number, case in enumerate(cases()):
-        for through, face in faces.items():
-            app = f"{through[0]}{number:06}"
-            yield case.of(app.encode()), through, app, face
-
-
-def _send(case: Case, through: str, app: str, face: Service) -> Outcome:
-    answers = 2 if case.is_control else 1
-    reply = exchange(face.port, case.request, answers=answers, quiet=_QUIET, patience=_PATIENCE)
+def _send(case: Case, face: Service) -> tuple[Reply, bool]:
+    """What came back, and whether the next client was served."""
+    reply = exchange(face.port, case.request, answers=2 if case.is_control else 1)
     try:
-        served = face.raw("GET", BASE.decode()).body == _BASE_CONTENT
+        return reply, face.raw("GET", BASE.decode()).body == _BASE_CONTENT
     except (OSError, HTTPException):
-        served = False
-    return Outcome(case, through, app, reply, served)
+        return reply, False
 
 
-def _judge(sent: Outcome, service: Service) -> None:
-    contents = {
-        path.relative_to(service.data / sent.app).as_posix(): path.read_bytes()
-        for path in (service.data / sent.app).rglob("*")
-        if path.is_file() and path.suffix != ".json" and not path.relative_to(service.data).as_posix().count("/.")
-    }
-    sent.carried_out = contents.pop("form/data/hidden/data.xml", None) is not None
-    outer = contents.pop("form/data/outer/a.bin", None)
-    sent.stored, faults = outer is not None, sent.faults
-    if sent.carried_out != sent.case.is_control:
-        faults.append(f"the {'hidden request was' if sent.carried_out else 'second request was not'} carried out")
-    if outer is not None and outer not in sent.case.may_store:
+def _judged(case: Case, through: str, place: Path, reply: Reply, next_is_served: bool) -> Outcome:  # noqa: FBT001
+    files = [path for path in place.rglob("*") if path.is_file() and path.suffix != ".json"]
+    names = {path.relative_to(place).as_posix(): path.read_bytes() for path in files}
+    contents = {name: content for name, content in names.items() if "/." not in f"/{name}"}
+    carried_out = contents.pop("form/data/hidden/data.xml", None) is not None
+    outer, faults = contents.pop("form/data/outer/a.bin", None), []
+    if carried_out != case.is_control:
+        faults.append(f"the {'hidden request was' if carried_out else 'second request was not'} carried out")
+    if outer is not None and outer not in case.may_store:
         faults.append(f"stored what was not announced: {outer[:60]!r}")
     faults += [f"stored {name}" for name in contents]
-    faults += [f"answered {status}" for status in sent.reply.statuses if status >= 500 and status not in _OWN_STATUSES]
-    if not sent.reply.content and not sent.reply.is_closed:
-        faults.append(f"neither answered nor closed in {sent.reply.seconds:.0f} s")
-    if not sent.next_is_served:
+    faults += [f"answered {status}" for status in reply.statuses if status >= 500 and status not in _OWN_STATUSES]
+    if not reply.content and not reply.is_closed:
+        faults.append(f"neither answered nor closed in {reply.seconds:.0f} s")
+    if not next_is_served:
         faults.append("the next client was not served")
+    return Outcome(case, through, reply, outer is not None, carried_out, faults)
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
@@ -105,11 +99,8 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
         own = [one for one in outcomes if (one.case.group, one.through) == (group, through)]
         answers = Counter(" ".join(map(str, one.reply.statuses)) or "none" for one in own)
         shown = ", ".join(f"{count} of {answer}" for answer, count in sorted(answers.items()))
-        stored, carried_out, faulty = (
-            sum(map(bool, column))
-            for column in zip(*((one.stored, one.carried_out, one.faults) for one in own), strict=True)
-        )
-        yield group, through, len(own), shown, stored, carried_out, faulty
+        done = sum(one.stored for one in own), sum(one.carried_out for one in own)
+        yield group, through, len(own), shown, *done, sum(bool(one.faults) for one in own)
 
 
 def listed(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -147,18 +138,18 @@ class Reply:
         return tuple(int(status) for status in _STATUS.findall(self.content))
 
 
-def exchange(port: int, request: bytes, *, answers: int, quiet: float, patience: float) -> Reply:
+def exchange(port: int, request: bytes, *, answers: int) -> Reply:
     """Send a request and read until so many answers are there and nothing more comes for a while, or the server closes.
 
     Where nothing came at all, the client says that it has no more to send; then the server has to answer or close.
     """
     began = time.monotonic()
     content, is_closed = bytearray(), False
-    with socket.create_connection(("127.0.0.1", port), patience) as connection:
+    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
         with suppress(ConnectionError):  # a server may close in the middle of what it refuses
             connection.sendall(request)
         try:
-            while chunk := _received(connection, content, answers, quiet, patience):
+            while chunk := _received(connection, content, answers):
                 content += chunk
             is_closed = True
         except TimeoutError:
@@ -168,8 +159,8 @@ def exchange(port: int, request: bytes, *, answers: int, quiet: float, patience:
     return Reply(bytes(content), is_closed, time.monotonic() - began)
 
 
-def _received(connection: socket.socket, content: bytearray, answers: int, quiet: float, patience: float) -> bytes:
-    connection.settimeout(quiet)
+def _received(connection: socket.socket, content: bytearray, answers: int) -> bytes:
+    connection.settimeout(_QUIET)
     with suppress(TimeoutError):
         return connection.recv(65536)
     final = [status for status in _STATUS.findall(content) if not status.startswith(b"1")]
@@ -177,5 +168,5 @@ def _received(connection: socket.socket, content: bytearray, answers: int, quiet
         connection.shutdown(socket.SHUT_WR)
     elif len(final) >= answers or not _STATUS.match(content):
         raise TimeoutError
-    connection.settimeout(patience)
+    connection.settimeout(_PATIENCE)
     return connection.recv(65536)

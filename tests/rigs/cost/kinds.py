@@ -90,14 +90,15 @@ def _definition(genes: Genes) -> bytes:
     room = min(genes.size, 8 << 20)
     match genes.choice % 8:
         case 0:
-            return definition(f"<title>{content(genes, room)}</title>")
+            return _named_definition(f"<title>{content(genes, room)}</title>")
         case 1:
             title = CHARACTERS[genes.character % len(CHARACTERS)] * (genes.length % 16_000)
             languages = range(max(1, room // (len(title.encode()) + 40)))
-            return definition("".join(f'<title xml:lang="l{each}">{title}</title>' for each in languages))
+            return _named_definition("".join(f'<title xml:lang="l{each}">{title}</title>' for each in languages))
         case 2:
             role = '<permission operations="read"><user-role any-of="r{}"/></permission>'
-            return definition(f"<permissions>{''.join(role.format(each) for each in range(room // 70))}</permissions>")
+            roles = "".join(role.format(each) for each in range(room // 70))
+            return _named_definition(f"<permissions>{roles}</permissions>")
         case 3:
             return SEALED.replace(b"</xh:body>", f"<x>{content(genes, room)}</x></xh:body>".encode(errors="replace"))
         case 4:
@@ -118,6 +119,10 @@ def _definition(genes: Genes) -> bytes:
             )
         case _:
             return SEALED.replace(b"<xh:head>", f"<xh:head><y>{content(genes, room)}</y>".encode(errors="replace"), 1)
+
+
+def _named_definition(metadata: str) -> bytes:
+    return definition(f"<application-name>cost</application-name><form-name>published</form-name>{metadata}")
 
 
 def _with_head(inside: str) -> bytes:
@@ -141,7 +146,7 @@ def _after(first: Sent, path: str, method: str = "GET", body: bytes | None = Non
 
 def get_data(genes: Genes) -> Sent:
     put = put_data(genes)
-    formats = ("", "?data-format-version=2019.1.0", "?data-format-version=4.8.0", "?nonrelevant=remove")
+    formats = ("", "?data-format-version=4.0.0", "?data-format-version=raw", "?nonrelevant=remove")
     return _after(put, put.path + formats[genes.other % len(formats)])
 
 
@@ -169,10 +174,7 @@ def data_of_made(genes: Genes) -> Sent:
 
 
 def publish(genes: Genes) -> Sent:
-    made = _definition(genes).removeprefix(b'<?xml version="1.0"?>')
-    body = b"<publish><form-definition>%b</form-definition></publish>" % made if genes.other % 2 else made
-    path = "/fr/service/publish?app=cost&form=published&available=true"
-    return Sent("POST", path, body, XML)
+    return Sent("POST", "/fr/service/publish?available=true", _definition(genes), XML)
 
 
 def put_attachment(genes: Genes) -> Sent:

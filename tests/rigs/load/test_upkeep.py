@@ -19,7 +19,7 @@ from tests.rigs.clients import Writer
 from tests.rigs.judging import judge, mismatch
 from tests.rigs.ledger import Cut, Expected, Ledger
 from tests.rigs.server import working
-from tests.service import attachments_apart, configured, running
+from tests.service import alone, attachments_apart, configured, running
 from tests.waiting import eventually
 
 WRITERS = 3
@@ -91,52 +91,39 @@ def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> Non
     assert findings(tmp_path / "data", "--deep") == (0, [])
 
 
-def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
-    backups, cuts = tmp_path / "backups", list[Cut]()
-    with under_load(tmp_path / "busy") as ledger:
-        for _ in range(_BACKUPS):
-            began = ledger.tick()
-            done = persistence("backup", str(backups), data=tmp_path / "busy/data")
-            cuts.append(Cut(began, ledger.tick()))
-            assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    made = sorted(backups.glob("2*"))
-    assert len(made) == _BACKUPS
-    for number in (0, -1):
-        restored = tmp_path / f"restored-{number}" / "data"
-        restored.parent.mkdir()
-        done = persistence("restore", str(made[number]), data=restored)
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        assert findings(restored, "--deep") == (0, [])
-        with InProcess(restored) as service:
-            assert judge(service, restored, ledger.at(cuts[number])).violations == []
-
-
 def ended_well(command: str, *arguments: str, home: Path) -> None:
-    """A command has nothing to say about the tree below a directory, whose attachments are in another one."""
+    """A command has nothing to say about the tree below a directory with its settings."""
     env = {"PERSISTENCE_CONFIG": str(home / "settings.toml")}
     done = persistence(command, *arguments, data=home / "data", env=env)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_every_record_in_a_backup_has_its_body(tmp_path: Path) -> None:
-    """Attachments are kept elsewhere, and are replaced and deleted while the backup is made."""
-    home, backups = tmp_path / "busy", tmp_path / "backups"
+def apart(home: Path) -> str:
     home.mkdir()
-    with under_load(home, attachments_apart("*.*", "big", home / "big")) as ledger:
+    return attachments_apart("*.*", "big", home / "big")
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["one tree", "attachments elsewhere"])
+def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path, *, is_apart: bool) -> None:
+    """Every record has its body, wherever that is, though it is replaced and deleted while the backup is made."""
+    home, backups, cuts = tmp_path / "busy", tmp_path / "backups", list[Cut]()
+    with under_load(home, apart(home) if is_apart else "") as ledger:
         for _ in range(_BACKUPS):
-            before = ledger.writes
+            began, before = ledger.tick(), ledger.writes
             ended_well("backup", str(backups), "--verify", home=home)
+            cuts.append(Cut(began, ledger.tick()))
             eventually(lambda before=before: ledger.writes > before + _ENOUGH // 2, _LONGEST)  # type: ignore[misc]
         ended_well("check", "--repair", home=home)  # a writer at work leaves no stray
-    assert any((home / "big").rglob("scan*"))
+    assert any((home / "big").rglob("scan*")) == is_apart
     made = sorted(backups.glob("2*"))
     assert len(made) == _BACKUPS
-    for number, backup in enumerate(made):
+    for number, (backup, cut) in enumerate(zip(made, cuts, strict=True)):
         restored = tmp_path / f"restored-{number}"
-        restored.mkdir()
-        configured(restored, attachments_apart("*.*", "big", restored / "big"), None)
+        env = configured(restored, apart(restored) if is_apart else "", None)
         ended_well("restore", str(backup), home=restored)
         ended_well("check", "--deep", home=restored)
+        with alone(restored, env=env) as service:
+            assert judge(service, restored / "data", ledger.at(cut)).violations == []
 
 
 def test_deleting_all_data_among_writers(tmp_path: Path) -> None:
