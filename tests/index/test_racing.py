@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.index.racing import RACE, reindexing, republishing
-from tests.rigs.modelled.rig import Plan, run
+from tests.rigs.modelled.runs import Plan, run
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.rigs.ledger import FORM
 from tests.rigs.linear import client
 from tests.rigs.linear.checker import Operation
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.load import JUDGED, count, judge, performed
+from tests.rigs.linear.runs import JUDGED, count, judge, performed
 from tests.rigs.report import Tally
 from tests.rigs.server import Variant, weak
 from tests.rigs.weakened import UNCONDITIONAL

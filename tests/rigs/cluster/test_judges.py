@@ -19,7 +19,7 @@ from tests.rigs.cluster.load import SHARED, Acknowledged
 from tests.rigs.ledger import Revision, State
 from tests.rigs.linear.checker import Kind, Operation
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.load import NOT_LINEAR
+from tests.rigs.linear.runs import NOT_LINEAR
 from tests.rigs.report import Tally
 from tests.service import Answer
 

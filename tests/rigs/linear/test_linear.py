@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.initialised import initialised
 from tests.rigs.linear.checker import Kind, Operation, State, Verdict, check, resolved, step
 from tests.rigs.linear.leasing import PROCESSES, Leased, is_linear, read_leases
-from tests.rigs.linear.load import NOT_LINEAR, Load, run
+from tests.rigs.linear.runs import NOT_LINEAR, Load, run
 from tests.rigs.server import weak
 from tests.rigs.weakened import OF_CONCURRENCY
 

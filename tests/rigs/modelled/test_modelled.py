@@ -11,13 +11,11 @@ from tests.postgresql.server import requires_postgresql
 from tests.rigs.clock import skewed
 from tests.rigs.disks import WHOLE_SECONDS, mounted, require
 from tests.rigs.modelled.removing import DATABASE, SPLIT, TREE, remove
-from tests.rigs.modelled.rig import Plan, run
+from tests.rigs.modelled.runs import JUMPS, Plan, run, without
 from tests.rigs.server import weak
 from tests.rigs.weakened import OF_ANSWERS, OF_REMOVALS, TRUSTING
 
 _SHORT = Plan("short", 4.0, worker_kills=(0.3, 1.0), service_kills=(1.5, 3.0), commands=(0.1, 0.5))
-_UNDISTURBED = Plan("undisturbed", 4.0, worker_kills=None, service_kills=None, commands=None)
-_JUMPS = (0.2, 0.6)
 
 
 def test_everything_is_as_the_model_says(tmp_path: Path) -> None:
@@ -34,7 +32,7 @@ def test_everything_is_as_the_model_says(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(skewed.refusal() is not None, reason=skewed.refusal() or "")
 def test_so_it_is_while_the_clock_jumps(tmp_path: Path) -> None:
-    outcome = run(replace(_SHORT, name="clock jumps", clock_jumps=_JUMPS), tmp_path)
+    outcome = run(replace(_SHORT, name="clock jumps", clock_jumps=JUMPS), tmp_path)
     assert outcome.violations == []
     assert outcome["clock jumps"] > 0
 
@@ -53,8 +51,7 @@ def test_so_it_is_on_a_file_system_with_whole_seconds(tmp_path: Path) -> None:
 def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
     if weakness == TRUSTING and (reason := skewed.refusal()):
         pytest.skip(reason)
-    jumps = _JUMPS if weakness == TRUSTING else None
-    assert run(replace(_UNDISTURBED, variant=weak(weakness), clock_jumps=jumps), tmp_path).violations
+    assert run(without(weakness), tmp_path).violations
 
 
 @pytest.mark.parametrize("kind", [TREE, SPLIT, pytest.param(DATABASE, marks=requires_postgresql)])
