@@ -42,6 +42,7 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 \
 		--output-file $(LOCKED)/engines.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra parquet --output-file $(LOCKED)/parquet.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra site --output-file $(LOCKED)/site.txt

@@ -49,19 +49,23 @@ class EncryptedControls:
 
     # A client may send data in another format than that at rest, which must not be stored plain either; and the header
     # of an attachment may name its control in any (spec forms 4.2). ``values`` are those of controls that take no
-    # files.
+    # files, ``indexed`` those among them that are indexed.
     paths: frozenset[Names]
     values: frozenset[Names]
+    indexed: frozenset[Names] = frozenset()
 
     @classmethod
     def of(cls, controls: Iterable[Control]) -> EncryptedControls:
         found = [(each, path) for each in controls if each.is_encrypted for path in each.shapes]
+        values = [(each, path) for each, path in found if not each.takes_files]
         return cls(
-            frozenset(path for _, path in found), frozenset(path for each, path in found if not each.takes_files)
+            frozenset(path for _, path in found),
+            frozenset(path for _, path in values),
+            frozenset(path for each, path in values if each.is_indexed),
         )
 
     def __or__(self, other: EncryptedControls) -> EncryptedControls:
-        return EncryptedControls(self.paths | other.paths, self.values | other.values)
+        return EncryptedControls(self.paths | other.paths, self.values | other.values, self.indexed | other.indexed)
 
 
 NOTHING_ENCRYPTED = EncryptedControls(frozenset(), frozenset())

@@ -12,9 +12,9 @@ import re
 import secrets
 import stat
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, BinaryIO, Literal
 
@@ -28,11 +28,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from persistence.errors import ConfigurationError, ConflictError, DamagedError, NotFoundError, StartupError, disk_errors
 from persistence.limits import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.queries import ControlFilter, Query, TextMatch
 from persistence.model.texts import Instant, next_after
 from persistence.model.versions import Place
 from persistence.storage.root import KeyFile
 
 _KEY_BYTES = 32
+_TOKEN_BYTES = 16
 _MOST = 100
 _OTHERS = 0o077
 _ID = r"[0-9a-z]{1,16}"
@@ -64,6 +66,24 @@ class KeyRing:
         if secret is None:
             raise ConfigurationError(f"this was encrypted with the key {key_id}, which is missing here")
         return HKDF(SHA256(), _KEY_BYTES, salt, info).derive(secret)
+
+    def token(self, key_id: str, form: Form, control: str, text: str) -> str:
+        """Return what stands for a value of an encrypted control in the index: equal for equal values of the form."""
+        key = self.derived(key_id, None, purpose("token", form.app, form.name, control))
+        digest = hmac.digest(key, text.encode(errors="surrogatepass"), "sha256")[:_TOKEN_BYTES]
+        return f"{key_id}:{digest.hex()}"
+
+    def with_tokens(self, query: Query, form: Form) -> Query:
+        """Return a query whose exact conditions on controls find encrypted values, too, by any of the keys."""
+
+        def with_own(each: ControlFilter) -> ControlFilter:
+            if each.match is not TextMatch.EXACT:
+                return each
+            control = each.path.rpartition("/")[2]
+            own = (self.token(key_id, form, control, each.text) for key_id in self.keys)
+            return replace(each, tokens=(*each.tokens, *own))
+
+        return replace(query, controls=tuple(map(with_own, query.controls)))
 
 
 class EncryptionKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,28 +261,38 @@ class ValueCipher:
         except (InvalidTag, ValueError) as error:
             raise self.damage("an encrypted value") from error
 
-    def is_current(self, value: str) -> bool:
-        """Return whether a value is encrypted with the key that encrypts now, in the format of now."""
+    def token(self, text: str, control: str) -> str:
+        return self._ring.token(self._ring.to_write(), self._form, control, text)
+
+    def is_current(self, value: str, token: str | None = None) -> bool:
+        """Return whether a value, and its token, if any, are made with the key that encrypts now, as they are now."""
         try:
-            return is_bound(value) and _parts(value)[0] == self._ring.writing
+            is_bound_now = is_bound(value) and _parts(value)[0] == self.writing
         except DamagedError:
             return False
+        return is_bound_now and (token is None or token.partition(":")[0] == self.writing)
 
     def damage(self, what: str) -> DamagedError:
         return DamagedError(f"{what} of {self._form} {self._document} is not as it was written")
 
 
 class DataCipher:
-    """Encrypts or decrypts the values of one content of form data, all in their order, and seals or verifies them."""
+    """Encrypts or decrypts the values of one content of form data, all in their order, and seals or verifies them.
 
-    def __init__(self, cipher: ValueCipher) -> None:
+    Values at the paths ``with_token``, names from below the root element, have tokens.
+    """
+
+    def __init__(self, cipher: ValueCipher, with_token: Container[tuple[str, ...]] = ()) -> None:
         self._cipher = cipher
+        self._with_token = with_token
         self._digest = hashlib.sha256()
         self._needs_seal = False
         self.count = 0
 
-    def encrypt(self, text: str, place: Place) -> str:
-        return self._noted(self._cipher.encrypt(text, place))
+    def encrypt(self, text: str, place: Place) -> tuple[str, str | None]:
+        path = tuple(name for name, _ in place)
+        token = self._cipher.token(text, path[-1]) if path in self._with_token else None
+        return self._noted(self._cipher.encrypt(text, place)), token
 
     def decrypt(self, value: str, place: Place) -> str:
         return self._cipher.decrypt(self._noted(value), place)

@@ -66,6 +66,7 @@ LARGEST_TREE = 16 << 20  # a document that becomes a tree, which takes 10 to 40 
 MOST_NESTED_CELLS = 200_000  # cells in the grids of a form, counted once for each enclosing grid
 MOST_REST = 1 << 20  # characters of text that belongs to no key; further text is left out
 # A longer word is the content of a file, in base64. URLs are rarely longer; languages without blanks are not ASCII.
+MOST_VALUE_TOKENS = 4_000  # tokens of encrypted values in all queries of a search, one for each key: SQLite has 32,766
 LONGEST_WORD = 2_000  # characters of ASCII without a blank in a text that is searched
 MOST_HELD = 8 << 20  # an element of a key; a longer one has no value
 MOST_VALUES = 8 << 20  # characters in all values; values that would exceed it are left out

@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,12 @@ def start(
     stdout: int,
     stderr: int,
     stdin: int = subprocess.DEVNULL,
+    held: Sequence[int] = (),
 ) -> Forked | subprocess.Popen[bytes]:
     """Run ``python -m module arguments``, by ``Popen`` where its environment is about the interpreter itself.
 
     What another user starts first is a ``Popen`` too: a fork server of that user could not serve this one.
+    Open files that are ``held``, beside a ``stdin``, stay open in the process, such as that of a lock.
     """
     global _server  # noqa: PLW0603 - one for this process
     is_early = _server is None and os.geteuid() != _USER
@@ -170,13 +173,19 @@ def start(
     others = (name for name, text in env.items() if os.environ.get(name) != text)
     if is_early or any(name.startswith(_OF_THE_INTERPRETER) for name in others):
         return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments], cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr
+            [sys.executable, "-m", module, *arguments],
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=held,
         )
     with _starting:
         _server = _server or _Server()
     program = {"module": module, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "umask": _umask()}
     program |= {"user": os.geteuid(), "group": os.getegid(), "groups": os.getgroups(), "rebuilds": _forks_rebuilds}
-    return _server.start(program, stdout, stderr, *(() if stdin == subprocess.DEVNULL else (stdin,)))
+    return _server.start(program, stdout, stderr, *(() if stdin == subprocess.DEVNULL else (stdin,)), *held)
 
 
 def run(
@@ -247,7 +256,7 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                     selector.unregister(key.fd)
                     _report(key.fd, *children.pop(key.fd))
                     continue
-                message, passed, _, _ = socket.recv_fds(key.fileobj, _MESSAGE, 4)  # type: ignore[arg-type]
+                message, passed, _, _ = socket.recv_fds(key.fileobj, _MESSAGE, 5)  # type: ignore[arg-type]
                 if not message:
                     return None
                 becoming, become = os.pipe()
@@ -279,8 +288,8 @@ def _report(watched: int, pid: int, status: int) -> None:
     os.close(status)
 
 
-def _become(program: dict[str, Any], kept: int, stdout: int, stderr: int, stdin: int | None = None) -> None:
-    """Take on the streams, user, directory and environment of a program; of other open files only one is kept."""
+def _become(program: dict[str, Any], kept: int, stdout: int, stderr: int, stdin: int | None = None, *held: int) -> None:
+    """Take on the streams, user, directory and environment of a program; of other open files few are kept."""
     if program["user"] != os.geteuid():
         os.setgroups(program["groups"])
         os.setresgid(*(program["group"],) * 3)
@@ -289,8 +298,8 @@ def _become(program: dict[str, Any], kept: int, stdout: int, stderr: int, stdin:
     os.dup2(stderr, 2)
     if stdin is not None:
         os.dup2(stdin, 0)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, 1024)
+    for low, high in pairwise(sorted((2, kept, *held, 1024))):
+        os.closerange(low + 1, high)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.umask(program["umask"])
     os.chdir(program["cwd"])

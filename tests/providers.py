@@ -63,6 +63,7 @@ def providing(answers: Answers) -> Iterator[Provider]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else the second part of an answer waits for an acknowledgement of the first
 
         def do(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
@@ -87,7 +88,7 @@ def providing(answers: Answers) -> Iterator[Provider]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     provider = Provider(server.server_port, answers)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # how soon it sees its end
     thread.start()
     try:
         yield provider

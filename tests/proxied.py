@@ -33,6 +33,10 @@ NOT_OF_A_PAIR = {
     "test_administrators.py": _OWN_API,
     "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
     "test_encryption_places.py": _OWN_API,
+    "test_encrypted_search.py::test_the_command_and": "it is about a tree, as tests/cli and tests/pages are",
+    "test_encrypted_search.py::test_nothing_of_values_or_tokens": _OWN_API,
+    "test_encrypted_search.py::test_a_token_that_a_client_sends": _OWN_API,
+    "test_encrypted_search.py::test_values_are_found_through_new_keys": "another service re-encrypts nothing",
     "test_search.py::test_a_search_shows_what": _SHOWN,
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
@@ -40,9 +44,6 @@ NOT_OF_A_PAIR = {
     "test_export.py::test_with_history_and_drafts": _LACKS,
     "test_export.py::test_history_and_dates": _LACKS,
     "test_export.py::test_what_is_damaged": "the damage is behind the other service",
-    "test_export.py::test_a_workbook_names_what_is_left_out": "the damage is behind the other service",
-    "test_export.py::test_a_workbook_has_the_data_of_one_form": _LACKS,
-    "test_export.py::test_parquet_files_have_the_data_of_one_form": _LACKS,
     "test_export.py::test_entries_of_more_than": _PROCESS,
     "test_export.py::test_a_disk_that_stops": _PROCESS,
     "test_export.py::test_a_client_that_goes_away": _PROCESS,
@@ -78,7 +79,6 @@ NOT_OF_A_PAIR = {
     "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
     "test_starting.py::test_they_name_all_trees": "the lines name the trees of the service in front",
     "test_starting.py::test_hangup_reads_the_settings_again": _SETTINGS,
-    "test_starting.py::test_settings_that_cannot_be_served": _SETTINGS,
     "test_starting.py::test_two_services_serve_one_tree": _OF_A_TREE,
     "test_starting.py::test_a_service_whose_tree_another_machine": _OF_A_TREE,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "what comes from elsewhere is no file here",
@@ -93,8 +93,7 @@ NOT_OF_A_PAIR = {
 """Tests that say nothing of a pair, by the beginning of their name, and why."""
 
 DIFFERENT = {
-    "test_access_tokens.py::test_it_is_not_for_deleting_all": "what a search there does not find is not refused here",
-    "test_conditions.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
+    "test_documents.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
     "test_definitions.py::test_deleting_a_definition_leaves_the_rest": "a deleted form's permissions are not told",
     "test_encryption.py::test_a_changed_file": _DAMAGED,
     "test_encryption.py::test_an_attachment_is_decrypted_only": f"the sidecar has no flag: {_NOTE}",

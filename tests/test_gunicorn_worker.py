@@ -1,11 +1,14 @@
-"""Responses of gunicorn's worker go out in one piece, and its connections stay with a thread and stay in step."""
+"""gunicorn's worker: responses in one piece, connections that stay with a thread, and a worker that has grown."""
 
+import http.client
 import io
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +21,12 @@ from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence.gunicorn_worker import JoinedResponse, PeerRequest, Worker
+from persistence import gunicorn_worker
+from persistence.gunicorn_worker import JoinedResponse, MemoryWatch, PeerRequest, Worker
 from persistence.limits import CHUNK
+from tests.asking import Ask, Asking
+from tests.service import PUBLIC, Service, alone
+from tests.waiting import eventually
 
 _FIELDS = [("Content-Type", "text/plain"), ("ETag", '"1"'), ("Svc-Username", "J\xe9 \xe4")]
 
@@ -192,3 +199,107 @@ def test_only_a_proxy_says_how_its_client_asked(proxies: str, peer: Any, scheme:
     sent = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n"
     for kind in (Request, PeerRequest, PeerRequest):
         assert kind(settings, IterUnreader([sent]), peer).scheme == scheme
+
+
+# A worker is replaced where it has grown past a limit
+
+
+_MIB = 1 << 20
+_ASKED = 12
+"""Requests that clients send at least."""
+
+
+@dataclass
+class Process:
+    """A process whose memory grows as a test says, at times that it says."""
+
+    resident: int = 50 * _MIB
+    now: float = 0.0
+    memory: MemoryWatch = field(init=False)
+
+    def look(self, limit: int, *, is_busy: bool = False, after: float = 2.0) -> bool:
+        self.now += after
+        return self.memory.is_past(limit, is_busy=is_busy)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    made = Process()
+    monkeypatch.setattr(gunicorn_worker.time, "monotonic", lambda: made.now)
+    made.memory = MemoryWatch(lambda: made.resident)
+    return made
+
+
+def test_a_worker_that_has_grown_is_past_its_limit_and_one_without_a_limit_never(process: Process) -> None:
+    process.resident = 300 * _MIB
+    assert process.look(200 * _MIB)
+    assert not process.look(0)
+
+
+def test_a_worker_that_answers_has_time_to_free_what_it_needs(process: Process) -> None:
+    process.resident = 300 * _MIB
+    assert not process.look(200 * _MIB, is_busy=True)
+    assert not process.look(200 * _MIB, is_busy=True, after=9)
+    assert process.look(200 * _MIB, is_busy=True, after=2)
+
+
+def test_the_clock_decides_how_often_is_looked(process: Process) -> None:
+    process.resident = 300 * _MIB
+    assert not process.look(200 * _MIB, after=0.5)
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(6, marks=pytest.mark.long)])
+def test_workers_are_replaced_while_clients_go_on(tmp_path: Path, number: int) -> None:
+    """No request of theirs fails, on connections that are kept or not."""
+    little = {"PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    with alone(tmp_path, workers=2, env=little, module="tests.often_replaced") as service:
+        service.save("hr/leave")
+        seen = set(service.workers())
+        with getting(service, kept=(True, False)) as get, Asking(get, 2, 0.02) as clients:
+
+            def are_replaced() -> bool:
+                seen.update(service.workers())
+                return len(seen) >= 2 + number  # the second may not have begun yet
+
+            eventually(are_replaced, 20 * number)
+            clients.go_on(_ASKED)
+        assert clients.failures == []
+        assert b"replacing a worker that has grown to" in service.log.read_bytes()
+
+
+def test_one_thread_serves_several_connections(tmp_path: Path) -> None:
+    """A connection with one request after the other does not keep the thread from others."""
+    with alone(tmp_path, threads=1) as service:
+        service.save("hr/leave")
+        asked = Counter[int]()
+
+        def counting(client: int, number: int) -> str | None:
+            asked[client] += 1
+            return get(client, number)
+
+        with getting(service, kept=(True, True, True)) as get, Asking(counting, 3) as clients:
+            eventually(lambda: len(asked) == 3 and min(asked.values()) >= _ASKED, 20)
+        assert clients.failures == []
+
+
+@contextmanager
+def getting(service: Service, kept: tuple[bool, ...]) -> Iterator[Ask]:
+    """Ask for a document, each client on one connection that is kept, or on one for each request."""
+    connections = [http.client.HTTPConnection("127.0.0.1", service.port, timeout=20) for _ in kept]
+
+    def get(client: int, _: int) -> str | None:
+        connection = connections[client]
+        try:
+            connection.request("GET", f"{PUBLIC}/crud/hr/leave/data/D/data.xml")
+            response = connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            raise
+        if not kept[client] or response.will_close:
+            connection.close()
+        return None if response.status == 200 else str(response.status)
+
+    yield get
+    for each in connections:
+        each.close()

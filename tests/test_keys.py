@@ -1,4 +1,4 @@
-"""The file of the API keys: what it holds, who may change it, and how a change is seen."""
+"""The file of API keys and of passwords: what it holds, who may change it, and how a change is seen."""
 
 import json
 import os
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from persistence import keys as key_files
 from persistence.errors import BadRequestError, ConflictError, DamagedError, DiskError, NotFoundError, StartupError
-from persistence.keys import Keys, key_of, refusal_of, warnings_of
+from persistence.keys import Keys, is_right_password, key_of, refusal_of, warnings_of
 from persistence.model.texts import next_after
+from persistence.storage import root
 
 
 @pytest.fixture
@@ -146,12 +148,15 @@ def test_what_cannot_be_opened_is_an_error(file: Path) -> None:
         Keys("/dev/null/keys.json", tree=str(file)).read()
 
 
-def test_a_change_is_seen_at_once_and_no_change_is_not_read_again(keys: Keys, file: Path) -> None:
+def test_a_change_is_seen_at_once_and_no_change_is_not_read_again(
+    keys: Keys, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root, "_SETTLED", 100_000_000)
     other = Keys(str(file), tree=str(file.parent))
     for number in range(20):
         other.add(f"key-{number}")
         assert len(keys.read()) == number + 1
-    time.sleep(2.1)  # until then a change might leave the same time
+    time.sleep(0.11)  # until then a change might leave the same time
     settled = keys.read()
     assert keys.read() is settled
     other.remove("key-0")
@@ -252,11 +257,12 @@ def test_who_shows_an_expired_or_a_retired_key_is_told_which_it_was(keys: Keys) 
         assert "not, or no longer, a key" in refusal_of(stranger, keys.read(), keys.retired())
 
 
-def test_the_last_hundred_retired_keys_are_remembered(keys: Keys) -> None:
-    for number in range(102):
+def test_the_last_retired_keys_are_remembered(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_files, "_MOST_RETIRED", 3)
+    for number in range(5):
         keys.add(f"k{number}")
         keys.remove(f"k{number}")
-    assert [key.name for key in keys.retired()] == [f"k{number}" for number in range(2, 102)]
+    assert [key.name for key in keys.retired()] == ["k2", "k3", "k4"]
     assert keys.read() == ()
 
 
@@ -271,3 +277,57 @@ def test_keys_that_expire_within_a_month_are_warned_of(keys: Keys) -> None:
     assert keys.next_expiry() == desk.expires
     keys.remove("desk")
     assert (warnings_of(keys, (), ()), keys.next_expiry()) == ([], lasting.expires)
+
+
+# Passwords of administrators
+
+
+LONG = "correct horse battery staple"
+
+
+def test_only_a_digest_of_a_password_is_kept_and_only_the_owner_reads_it(keys: Keys, file: Path) -> None:
+    keys.set_password("ada", LONG)
+    assert LONG not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    (kept,) = keys.passwords()
+    assert is_right_password(LONG, kept)
+    assert not is_right_password(LONG + "x", kept)
+    assert LONG not in repr(kept) + repr(keys.passwords())
+    assert kept.scrypt not in repr(kept)
+
+
+def test_a_name_without_a_password_costs_a_comparison_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(key_files.hashlib, "scrypt", lambda *_, **__: calls.append(1) or bytes(32))
+    assert not is_right_password(LONG, None)
+    assert not is_right_password("x" * 1025, None)  # too long: not compared at all
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("ada", "x" * 11), ("ada", "x" * 1025), ("ada", "é" * 600), ("a b", LONG), ("trusted", LONG)]
+)
+def test_a_password_that_is_not_acceptable_is_refused(keys: Keys, name: str, text: str) -> None:
+    with pytest.raises(BadRequestError):
+        keys.set_password(name, text)
+    assert keys.passwords() == ()
+
+
+def test_a_password_replaces_that_of_the_same_name_alone(keys: Keys) -> None:
+    keys.set_password("ada", LONG)
+    keys.set_password("bob", LONG)
+    before = keys.session_secret()
+    keys.set_password("ada", "another long one")
+    assert [each.name for each in keys.passwords()] == ["bob", "ada"]
+    assert keys.session_secret() == before
+    keys.remove_password("bob")
+    with pytest.raises(NotFoundError):
+        keys.remove_password("bob")
+    assert [each.name for each in keys.passwords()] == ["ada"]
+
+
+def test_a_file_with_passwords_that_others_can_read_is_refused(keys: Keys, file: Path) -> None:
+    keys.set_password("ada", LONG)
+    file.chmod(0o644)
+    with pytest.raises(DamagedError, match="chmod 600"):
+        Keys(str(file), tree=str(file.parent / "data")).passwords()

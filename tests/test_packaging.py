@@ -1,4 +1,4 @@
-"""Packaging: wheel and sdist have everything, and systemd takes the units."""
+"""Packaging: wheel, sdist and units, one version that everything shows, and dependencies with bounds and digests."""
 
 import os
 import re
@@ -9,13 +9,18 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
+from configparser import ConfigParser
 from contextlib import contextmanager
+from importlib.metadata import metadata, version
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from persistence import CONFIG_FILES
+from persistence import CONFIG_FILES, __version__
 from tests.docs import manual_page
 
 ROOT = Path(__file__).parents[1]
@@ -150,3 +155,102 @@ def test_systemd_takes_the_units_and_finds_them_closed(tmp_path: Path) -> None:
     exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=25", units[0]]
     rated = subprocess.run(exposure, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert rated.returncode == 0, rated.stdout
+
+
+# The version stands in one place, persistence/__init__.py
+
+
+def test_the_interface_has_the_version_and_the_licence() -> None:
+    info = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())["info"]
+    assert info["version"] == __version__
+    assert info["license"]["identifier"] == "MIT"
+
+
+def test_the_package_reads_its_version_from_the_module() -> None:
+    assert "\nversion = attr: persistence.__version__\n" in (ROOT / "setup.cfg").read_text()
+    assert metadata("persistence-service")["Version"] == __version__
+
+
+def test_the_changelog_begins_with_the_version_and_its_date_or_with_what_is_unreleased() -> None:
+    headings = re.findall(r"(?m)^## (.+)$", (ROOT / "CHANGELOG.md").read_text())
+    newest = headings[1] if headings[0] == "Unreleased" else headings[0]
+    assert re.fullmatch(rf"{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", newest)
+
+
+def test_the_upgrade_from_the_version_before_is_the_first_section_of_a_release() -> None:
+    _, newest, before, *_ = re.split(r"(?m)^## (?!Unreleased)", (ROOT / "CHANGELOG.md").read_text())
+    assert re.findall(r"(?m)^### (.+)$", newest)[0] == f"Upgrading from {before.split()[0]}"
+
+
+# Dependencies
+
+
+LOCKED = ROOT / "config" / "requirements"
+
+
+def declared() -> dict[str, list[Requirement]]:
+    """The requirements that each file of locked versions serves, as setup.cfg or, for benchmarks, peers.in has them."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    own = config["options"]["install_requires"]
+    extras = config["options.extras_require"]
+    run = own + extras["build"]
+    texts = {"run": run, "engines": run + extras["postgresql"] + extras["s3"]}
+    texts |= {name: own + extras[name] for name in ("dev", "audit", "generated")}
+    texts["peers"] = "\n".join((LOCKED / "peers.in").read_text().splitlines()[1:])  # below its comment
+    return {name: [Requirement(line) for line in text.splitlines() if line.strip()] for name, text in texts.items()}
+
+
+def locked(name: str) -> dict[str, str]:
+    text = (LOCKED / f"{name}.txt").read_text()
+    return {canonicalize_name(package): at for package, at in re.findall(r"(?m)^([\w.-]+)==(\S+)", text)}
+
+
+@pytest.mark.parametrize("name", ["run", "engines", "dev", "audit", "generated", "peers"])
+def test_locked_versions_are_allowed_and_have_digests(name: str) -> None:
+    versions = locked(name)
+    for requirement in declared()[name]:
+        assert versions[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+    entries = re.split(r"(?m)^(?=[\w.-]+==)", (LOCKED / f"{name}.txt").read_text())[1:]
+    assert len(entries) == len(versions)
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_every_dependency_has_an_upper_bound() -> None:
+    for requirements in declared().values():
+        for requirement in requirements:
+            assert any(bound.operator == "<" for bound in requirement.specifier), requirement
+
+
+def test_files_of_locked_versions_agree() -> None:
+    dev = locked("dev")
+    for name in ("run", "engines", "audit", "generated"):
+        assert {package: at for package, at in locked(name).items() if dev.get(package, at) != at} == {}
+    for name in ("run", "engines"):  # of which dev has all: what it has no more, nothing needs
+        assert set(locked(name)) - set(dev) == set()
+
+
+def test_installed_is_what_is_locked() -> None:
+    for name, at in locked("run").items():
+        assert version(name) == at
+
+
+LOADING = """
+import importlib, pkgutil, sys
+sys.path.insert(0, sys.argv[1])
+sys.modules |= dict.fromkeys(("obstore", "psycopg", "psycopg_pool", "pyarrow", "pymysql", "sqlalchemy"))
+import persistence
+for module in pkgutil.walk_packages(persistence.__path__, "persistence."):
+    if not module.name.startswith(NEEDING) and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+NEEDING = (
+    *("persistence.s3.object", "persistence.postgresql.", "persistence.providers.database_provider"),
+    *("persistence.services.orbeon_", "persistence.services.parquet"),
+)
+
+
+def test_every_module_but_those_of_the_engines_loads_without_their_libraries() -> None:
+    code = f"NEEDING = {NEEDING!r}{LOADING}"
+    done = subprocess.run([sys.executable, "-I", "-c", code, str(ROOT)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

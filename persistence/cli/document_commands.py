@@ -6,11 +6,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
 
-from persistence.cli.declarations import REMAINS, always, command, exits, group, unless_dry
+from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, group, unless_dry
 from persistence.cli.options import (
     TREES,
     ChosenTree,
@@ -23,6 +25,7 @@ from persistence.cli.options import (
     parts_of,
     reader_of,
     reading,
+    say_failed,
     usage_errors,
     version_number,
 )
@@ -41,25 +44,40 @@ from persistence.cli.terminal import (
     say_table,
     to_second,
 )
+from persistence.cli.tree_commands import listed_leases
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.errors import BadRequestError, DamagedError, NotFoundError, PersistenceError
 from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.maintenance.reports import in_words
 from persistence.model.addresses import DESIGNER_FORM, DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Bearer, User
-from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
+from persistence.model.queries import (
+    Comparison,
+    ControlFilter,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    Hit,
+    Hits,
+    Query,
+    Sort,
+    TextMatch,
+)
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
 from persistence.properties.property_table import FORM
+from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import Providers, open_index, unheard
 from persistence.services import definition_texts, histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.rules import AdministratorAccess, Revert
+from persistence.services.searching import MergedHits, with_leased
 from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (
@@ -74,6 +92,7 @@ _FOUND: Columns = (
 )
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
 _FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY}
+_NAMED = {field.value: field for field in Field if field not in {Field.CREATED, Field.LAST_MODIFIED}}
 
 
 @command("search", None, TREES)
@@ -81,22 +100,23 @@ _FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY
     "searched, whatever was found",
     "could not: no such form, version or indexed control, no data directory, another user's",
 )
-@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("path", metavar="APP/FORM|APP|*", shell_complete=form_names)
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
+@click.option("--field", "named", metavar="FIELD=NAME", multiple=True, help=f"A field: {', '.join(_NAMED)}.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
-@click.option("--any", "is_any", is_flag=True, help="One of the conditions of --path must hold, not all.")
+@click.option("--any", "is_any", is_flag=True, help="One of the conditions of --path and --field must hold, not all.")
 @click.option("--sort", metavar="PATH|FIELD", help=f"A control, or one of: {', '.join(_FIELDS)}.")
 @click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
 @click.option("--version", metavar="N|all", help="Instead of the latest published version.")
 @click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
 @click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
-def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> None:
-    """Find documents of a form, as a search over HTTP does.
+def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> int:
+    """Find documents of a form, of all forms of APP, or with * of all, as a search over HTTP does.
 
     TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold,
-    with --any one of those of --path.
+    with --any one of those of --path and --field. Of several forms all versions are searched, without --path.
     Permissions do not count: everything is found. Without --sort the last saved ones come first. The tree is that of
     the form's data, as persistence config route says.
 
@@ -109,18 +129,55 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     persistence search hr/leave --path state=sent --match exact --sort created
     persistence search hr/leave --path state=sent --path state=late --any
     persistence search hr/leave --version all --page-size 1000 --json | jq .values
+    persistence search '*' --field created-by=lea --field leased-by=lea --any
     """  # noqa: D301 - click's mark for lines that stay apart
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
+    if "/" not in path:
+        with usage_errors():
+            merged = MergedHits(replace(query, paths=columns))
+            if version not in {None, Searched.ALL.value}:
+                raise BadRequestError("of several forms all versions are searched")
+        status = _search_forms(merged, None if path == "*" else path, drafts, choice)
+        _say_hits(merged.page, query, (("FORM", "form"), *_FOUND))
+        return status
     form, in_path = form_and_version(path)
     if in_path is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
     by, asked = query.sort.by, _asked(version)
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
-    with opened_search(choice.tree_of(form), form, asked, controls) as run:
-        hits = run.run(query, drafts)
+    tree = choice.tree_of(form)
+    with opened_search(tree, form, asked, controls) as run:
+        query = with_leased(query, partial(listed_leases, tree))
+        hits = run.run(query, drafts, open_encryption_keys(tree.settings, tree.properties))
     shown = [*_FOUND, *((each, lambda hit, each=each: ", ".join(hit["values"].get(each, ()))) for each in columns)]
-    say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
+    _say_hits(hits, query, shown)
+    return 0
+
+
+def _search_forms(merged: MergedHits, app: str | None, drafts: DraftFilter, choice: TreeChoice) -> int:
+    found, status = False, 0
+    for tree in choice.trees:
+        query = with_leased(merged.query, partial(listed_leases, tree))
+        with reading(tree) as reader:
+            forms = sorted(reader.store.forms(app))
+        for form in forms:
+            try:
+                if choice.tree_of(form) is tree:
+                    with opened_search(tree, form, Searched.ALL, ()) as run:
+                        merged.add(form, run.run(query, drafts))
+                    found = True
+            except DamagedError as error:
+                say_failed(tree.name, error)
+                status = FAILED
+    if app is not None and not found:
+        raise NotFoundError(f"there are no forms of {app}")
+    return status
+
+
+def _say_hits(hits: Hits, query: Query, shown: Columns) -> None:
+    columns = tuple(shown)
+    say_table([_facts(hit) for hit in hits.page], columns, flexible=len(columns) - 1)
     counts = f"{hits.total:,} found"
     if hits.page:
         counts += f", {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"
@@ -179,15 +236,25 @@ def _query(
         columns.append(path.replace("[1]", ""))
         if wanted := rest[1:].strip():
             conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, "any" if given["is_any"] else ""))
+    fields = []
+    for condition in given["named"]:
+        name, _, wanted = condition.partition("=")
+        if name not in _NAMED or not wanted.strip():
+            raise click.UsageError(f"--field {safe(condition)} is not FIELD=NAME, of a field {', '.join(_NAMED)}")
+        any_of = "any" if given["is_any"] else ""
+        fields.append(FieldFilter(_NAMED[name], Comparison.EXACT, wanted.strip(), any_of))
     by = given["sort"]
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), given["descending"])
-    query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
+    query = Query(
+        text.strip(), tuple(conditions), tuple(fields), sort=sort, offset=(page - 1) * page_size, size=page_size
+    )
     return query, tuple(dict.fromkeys(columns))
 
 
 def _facts(hit: Hit) -> Facts:
     names = ("version", "created", "creator", "group", "modified", "modifier", "stage")
-    facts = {name: getattr(hit.facts, name) for name in names}
+    facts = {} if hit.form is None else {"form": str(hit.form)}
+    facts |= {name: getattr(hit.facts, name) for name in names}
     values = {path: list(texts) for path, texts in hit.values.items()}
     return {"document": hit.document, "draft": hit.is_draft, **facts, "values": values}
 

@@ -236,7 +236,7 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
     now = moment()
 
     def read(tree: ChosenTree, prefix: str) -> int:
-        for lease in _listed(tree):
+        for lease in listed_leases(tree):
             if isinstance(lease, errors.DamagedError):
                 damaged.append(f"{prefix}{lease}")
             elif left := lease.remaining(now):
@@ -256,7 +256,7 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
     return status
 
 
-def _listed(tree: ChosenTree) -> Iterator[DocumentLease | errors.DamagedError]:
+def listed_leases(tree: ChosenTree) -> Iterator[DocumentLease | errors.DamagedError]:
     if tree.is_database:
         with tree.managing() as place:
             yield from place.storage.leases.listed()

@@ -415,6 +415,7 @@ class OutlineNode:
     kind: str = ""  # of a control, the local name of its element
     type: str = ""  # the local name of the type of its bind, if it has one
     is_indexed: bool = False
+    is_encrypted: bool = False
     is_rich_text: bool = False
     choices: Mapping[str, Label] = field(default_factory=dict)  # the labels of its items by value
     inside: dict[str, OutlineNode] = field(default_factory=dict)
@@ -503,7 +504,7 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
             node.name, node.label, node.is_control = each.name or "", label(part, each), not each.is_container
             if node.is_control:
                 bind, control = part.bind_named_by(each.element), own(each)
-                node.kind, node.is_indexed = control.kind, control.is_indexed
+                node.kind, node.is_indexed, node.is_encrypted = control.kind, control.is_indexed, control.is_encrypted
                 node.type = "" if bind is None else bind.get("type", "").rpartition(":")[2]
                 node.is_rich_text = node.kind in _RICH_TEXT or each.element.get("mediatype") == _HTML
                 node.choices = choices(part, each)

@@ -20,7 +20,9 @@ from persistence.forms.form_data import (
     FR_NAMESPACE,
     MARKER_WORD,
     OLD_MARKER,
+    TOKEN_MARKER,
     VALUE_ENCRYPTED,
+    VALUE_TOKEN,
     PathState,
     is_value_encrypted,
     path_matcher,
@@ -46,7 +48,10 @@ _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
 IsEncrypted = Callable[[AttachmentRef, bool], bool]
 """Decides whether an attachment is encrypted; the second argument says whether its holder has the attribute."""
 
-Cipher = Callable[[str, Place], str]
+Encrypt = Callable[[str, Place], tuple[str, str | None]]
+"""Encrypts a value, and returns its token for the index beside it, if it is to have one."""
+
+Decrypt = Callable[[str, Place], str]
 Paths = Iterable[tuple[str, ...]]
 
 _WANTED, _VALUE = "wanted", "value"
@@ -161,8 +166,8 @@ class LeafEditor(Streaming):
         """Encode content in the document's encoding; other characters become references."""
         return content.encode(self._codec, "xmlcharrefreplace")
 
-    def with_attribute(self, tag: bytes, prefix: str | None, name: str) -> bytes:
-        """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
+    def with_attributes(self, tag: bytes, prefix: str | None, added: Mapping[str, str]) -> bytes:
+        """Add attributes to a start tag; without a ``prefix``, one is declared."""
         declared = ""
         if prefix is None:
             # The usual prefix, else one that no element so far has declared: to find the first free one, all declared
@@ -171,8 +176,9 @@ class LeafEditor(Streaming):
             declared = f' xmlns:{prefix}="{FR_NAMESPACE}"'
         text = self._markup(tag)
         end = len(text) - (2 if text.endswith("/>") else 1)
-        added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
-        return self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:])
+        attributes = "".join(f' {prefix}:{name}="{value}"' for name, value in added.items())
+        written = f"{declared}{attributes}".encode(self._codec)
+        return self._written(text[:end].rstrip(_BLANKS)) + written + self._written(text[end:])
 
     def _without_dropped(self, tag: bytes) -> bytes:
         text, kept, at = self._markup(tag), [], 0
@@ -313,11 +319,12 @@ class ValueEncrypter(LeafEditor):
 
     # A client's own attributes of encryption are dropped: its values are plain. A holder gets one if its attachment
     # ``is_encrypted``. In leaves at or below the paths, all text is encrypted but a holder's; at or below ``values``,
-    # holders' too. ``sealed`` returns the seal of all encrypted values, in order.
-    dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
+    # holders' too. ``sealed`` returns the seal of all encrypted values, in order. A token is an
+    # attribute.
+    dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED, VALUE_TOKEN)
 
     def __init__(
-        self, paths: Paths, values: Paths, encrypt: Cipher, sealed: Callable[[], str], is_encrypted: IsEncrypted
+        self, paths: Paths, values: Paths, encrypt: Encrypt, sealed: Callable[[], str], is_encrypted: IsEncrypted
     ) -> None:
         super().__init__(paths, values)
         self.count = 0
@@ -339,37 +346,38 @@ class ValueEncrypter(LeafEditor):
         held = _held(text, begun)
         if held is not None:
             is_encrypted = self._is_encrypted(held, _is_encrypted_holder(begun))
-            self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
+            self._retag(begun, {ATTACHMENT_ENCRYPTED: "true"} if is_encrypted else {})
         elif text and begun.is_wanted:
-            encrypted = self._encrypt(text, self.place)
-            self.replace(self._retag(begun, VALUE_ENCRYPTED), end, self.encoded(as_content(encrypted)))
+            encrypted, token = self._encrypt(text, self.place)
+            added = {VALUE_ENCRYPTED: "true"} | ({} if token is None else {VALUE_TOKEN: token})
+            self.replace(self._retag(begun, added), end, self.encoded(as_content(encrypted)))
             self.count += 1
         else:
-            self._retag(begun, None)
+            self._retag(begun, {})
 
     def branch(self, begun: OpenElement, text: str) -> None:
-        self._retag(begun, None)
+        self._retag(begun, {})
         if begun.is_wanted:
             self.between(text)
 
     def long(self, begun: OpenElement) -> None:
         if begun.is_wanted:
             raise BodyTooLargeError(f"a value to be encrypted has more than {LONGEST_ENCRYPTED} characters")
-        self._retag(begun, None)
+        self._retag(begun, {})
 
     def between(self, text: str) -> None:
         if text.strip():
             raise BadRequestError("form data has text beside elements in a value to encrypt")
 
-    def _retag(self, begun: OpenElement, added: str | None) -> int:
+    def _retag(self, begun: OpenElement, added: Mapping[str, str]) -> int:
         tag, after = begun.tag, begun.after
         if tag is None:
-            if added is None:
+            if not added:
                 return begun.at
             tag = self.markup_at(begun.at)
             after = begun.at + len(tag)
-        if added is not None:
-            tag = self.with_attribute(tag, begun.prefix, added)
+        if added:
+            tag = self.with_attributes(tag, begun.prefix, added)
         self.replace(begun.at, after, tag)
         return after
 
@@ -377,9 +385,9 @@ class ValueEncrypter(LeafEditor):
 class ValueDecrypter(LeafEditor):
     """An editor that decrypts encrypted values at all paths, and drops their attribute and seal (spec forms 4.3)."""
 
-    dropped = (VALUE_ENCRYPTED,)
+    dropped = (VALUE_ENCRYPTED, VALUE_TOKEN)
 
-    def __init__(self, decrypt: Cipher) -> None:
+    def __init__(self, decrypt: Decrypt) -> None:
         super().__init__()
         self._decrypt = decrypt
 
@@ -399,18 +407,21 @@ class ValueDecrypter(LeafEditor):
         raise DamagedError("an encrypted value is longer than any that this service writes")
 
 
+IsCurrent = Callable[[str, str | None, tuple[str, ...]], bool]
+"""Decides whether an encrypted value and its token, if any, at a path are as they would be written now."""
+
+
 class EncryptionSurvey(LeafEditor):
     """A parser that counts the encrypted values in stored data: ``values`` all, ``wanted`` those at ``paths``."""
 
     # ``stale`` are not encrypted with the key in use (``is_current``), or should not be encrypted; ``plain`` values and
     # ``plain_files`` at ``paths`` are not encrypted; ``wrong`` holders have an attribute that differs from
-    # ``is_encrypted``. ``places`` lead to all encrypted values.
-    def __init__(
-        self, paths: Paths, values: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted
-    ) -> None:
+    # ``is_encrypted``. ``places`` lead to all encrypted values, ``token_places`` to those that have a token.
+    def __init__(self, paths: Paths, values: Paths, is_current: IsCurrent, is_encrypted: IsEncrypted) -> None:
         super().__init__(paths, values)
         self.values = self.wanted = self.stale = self.plain = self.plain_files = self.wrong = 0
         self.places: set[tuple[str, ...]] = set()
+        self.token_places: set[tuple[str, ...]] = set()
         self._is_current = is_current
         self._is_encrypted = is_encrypted
 
@@ -427,8 +438,11 @@ class EncryptionSurvey(LeafEditor):
         if is_value_encrypted(begun.attributes):
             self.values += 1
             self.wanted += begun.is_wanted
-            self.places.add(tuple(self.path[1:]))
-            is_current = self._is_current(text)
+            path, token = tuple(self.path[1:]), begun.attributes.get(TOKEN_MARKER)
+            self.places.add(path)
+            if token is not None:
+                self.token_places.add(path)
+            is_current = self._is_current(text, token, path)
             self.stale += not (is_current and begun.is_wanted)
         elif held is not None:
             is_labelled = _is_encrypted_holder(begun)

@@ -6,7 +6,7 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any, Generic, NamedTuple, TypeVar
 from xml.sax.saxutils import escape, quoteattr
@@ -29,6 +29,7 @@ from persistence.limits import (
     MOST_VALUES,
 )
 from persistence.model.addresses import AttachmentRef, parse_holder_path
+from persistence.model.queries import is_token
 from persistence.model.versions import IndexKey, PathStep
 from persistence.xml import SEPARATOR, Streaming, local_name, past_limits
 
@@ -37,12 +38,14 @@ RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
 
 VALUE_ENCRYPTED = "value-encrypted"
 ATTACHMENT_ENCRYPTED = "attachment-encrypted"
+VALUE_TOKEN = "value-encrypted-token"  # noqa: S105 - the name of an attribute
 OLD_MARKER = "encrypted"
 
 MARKER_WORD = b"encrypted"  # A word in the names of all attributes of encryption
 
 VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
+TOKEN_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_TOKEN}"
 
 ITEM = "_"  # The name of the element around each file of a control that takes several
 
@@ -296,6 +299,7 @@ class ExtractedText:
 
     values: Mapping[str, tuple[str, ...]]  # at each path, in document order, without empty ones
     rest: str  # the other text nodes that are not blank, with ``NODE_END`` between
+    tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of encrypted values, as ``values``
 
 
 class ValueReader:
@@ -320,6 +324,7 @@ class TextExtraction(Streaming):
         self._opened: list[int] = []
         self._leaves: list[tuple[int, int]] = []
         self._values: dict[str, list[str]] = {}
+        self._tokens: dict[str, list[str]] = {}
         self._nested = 0
         self._rest: list[str] = []
         self._room = MOST_REST
@@ -350,6 +355,7 @@ class TextExtraction(Streaming):
                 if not encrypted_at and is_value_encrypted(attributes):
                     encrypted_at = len(places)
                     self.parser.CharacterDataHandler = None
+                    self._note_token(place.found, attributes.get(TOKEN_MARKER, ""))
 
         def end(_name: str) -> None:
             nonlocal place, encrypted_at
@@ -372,6 +378,13 @@ class TextExtraction(Streaming):
         self._room = self._left = 0
         self._rest.clear()
         self._values.clear()
+        self._tokens.clear()
+
+    def _note_token(self, paths: tuple[str, ...], token: str) -> None:
+        if is_token(token) and self._left > 0:
+            self._left -= len(token) * len(paths)
+            for path in paths:
+                self._tokens.setdefault(path, []).append(token)
 
     def _close(self, paths: tuple[str, ...]) -> None:
         """Take the value of an element that ends; its text belongs to the rest only if there are elements inside."""
@@ -397,7 +410,8 @@ class TextExtraction(Streaming):
 
     def extracted(self) -> ExtractedText:
         values = {path: tuple(each) for path, each in self._values.items()}
-        return ExtractedText(values, NODE_END.join(self._rest)[:MOST_REST])
+        tokens = {path: tuple(each) for path, each in self._tokens.items()}
+        return ExtractedText(values, NODE_END.join(self._rest)[:MOST_REST], tokens)
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         super()._parse(piece, is_final=is_final)

@@ -46,6 +46,7 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
     Wanted,
+    is_token,
 )
 from persistence.model.sidecar import PageRequest
 from persistence.model.texts import Instant, count, first_from, is_descending, parse_time, word
@@ -54,7 +55,7 @@ _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "ope
 _SEARCHED = (_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER)
 _OF_QUERY = frozenset(
     {
-        *("path", "metadata", "match", "control", "sort", "or"),
+        *("path", "metadata", "match", "control", "sort", "or", "tokens"),
         *("name", "type", "summary-show", "statically-required", "html-label"),  # a runtime says them (spec search 0.2)
     }
 )
@@ -154,7 +155,9 @@ def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]
             tokens += len(term.split())
             if tokens > MOST_TOKENS:
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
-        filters.append(ControlFilter(_path(query), match, term, query.get("or", "")))
+        # Another service sends them, which has encrypted the values that are here (its ``ControlFilter``).
+        sent = filter(is_token, query.get("tokens", "").split())
+        filters.append(ControlFilter(_path(query), match, term, query.get("or", ""), tuple(sent)))
     return tuple(filters)
 
 
@@ -235,6 +238,7 @@ def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = Fals
     for control in query.controls:
         about = _about(control.path) + attribute("match", control.match.value)
         about += attribute("or", control.alternative) if control.alternative else ""
+        about += attribute("tokens", " ".join(control.tokens)) if control.tokens else ""
         queries.append(element(_QUERY, about, text(control.text)))
     drafts, about = scope.drafts, ""
     if drafts.kind is Drafts.ONLY and drafts.for_document is not None:

@@ -108,7 +108,8 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
     """Everything that an answer says of a document, and the values of every indexed control by its number.
 
-    The keys of values with a type are beside them, under another number (``typed_number``).
+    The keys of values with a type are beside them, under another number (``typed_number``), and so are the tokens of
+    encrypted values (``token_number``).
     """
 
     values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -166,11 +167,17 @@ _keys: BoundedCache[IndexedControls] = BoundedCache(DEFINITIONS_KEPT, INDEX_KEYS
 
 
 _TYPES = tuple(OrderedType)
+_TOKENS = -(1 << 30)
 
 
 def typed_number(number: int, of: OrderedType) -> int:
     """Return the number of the keys of a control's values of a type, which no control and no fact has."""
     return min(Fact) - number * len(_TYPES) - _TYPES.index(of)
+
+
+def token_number(number: int) -> int:
+    """Return the number of the tokens of a control's encrypted values, which nothing else has."""
+    return _TOKENS - number
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +258,9 @@ def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
                 left -= len(value)
                 number_left -= 1
         bounded[number] = tuple(kept)
+        if path in read.tokens:
+            bounded[token_number(number)] = tuple(dict.fromkeys(read.tokens[path][:number_left]))
+            number_left -= len(bounded[token_number(number)])
     for number, of in controls.types.items():
         typed = [key for value in bounded[number] if (key := key_of_value(value, of)) is not None]
         if typed:

@@ -29,6 +29,7 @@ from persistence.index.protocol import (
     VersionState,
     decode,
     is_cut,
+    token_number,
     typed_number,
 )
 from persistence.index.sources import DefinitionState, IndexedDocument, IndexedPage
@@ -41,6 +42,7 @@ from persistence.limits import (
     LEAPS,
     MOST_GATHERED,
     MOST_TRIED,
+    MOST_VALUE_TOKENS,
     SEARCHED_OWNERS,
     VALUE_COSTS,
 )
@@ -320,6 +322,11 @@ class SearchDialect(ABC):
         under = Sql(f"control = ? AND {where.text}", (int(number), *where.values))
         return self.selected("entry", under, on, is_distinct=is_distinct)
 
+    def one_of(self, number: int, tokens: Sequence[str]) -> Condition:
+        """Return the condition that a control has one of some values that are their own folds."""
+        has_fold = self.has_fold(tokens)
+        return self.entries(number, Sql(f"{has_fold.text} AND value = ?", (*has_fold.values, self.key(tokens[0])[1])))
+
     def keyed(self, number: int, text: str, on: str = "") -> Condition:
         fold, value = self.key(text)
         has_fold = self.has_fold([str(fold)])
@@ -404,6 +411,10 @@ class Search:
 
     def conditions(self, query: Query) -> list[Condition] | None:
         """Return the conditions of a search; ``None`` where no document can meet them: a control is not indexed."""
+        if sum(len(each.tokens) for each in query.controls) > MOST_VALUE_TOKENS:
+            raise BadRequestError(
+                f"a search has at most {MOST_VALUE_TOKENS} tokens of encrypted values: search fewer, or retire old keys"
+            )
         filters: tuple[ControlFilter | FieldFilter, ...] = (*query.controls, *query.fields)
         named: dict[str, list[ControlFilter | FieldFilter]] = {}
         for each in dict.fromkeys(filters):
@@ -480,7 +491,10 @@ class Search:
     def _matching(self, number: int, control: ControlFilter) -> Condition:
         """Return the condition of a filter; the values of a control that has few are looked at before."""
         if control.match is TextMatch.EXACT:
-            return self._dialect.keyed(number, control.text)
+            found = self._dialect.keyed(number, control.text)
+            return (
+                any_of([found, self._dialect.one_of(token_number(number), control.tokens)]) if control.tokens else found
+            )
         keys = self._dialect.leaps(number, FOLDS_TRIED)
         if keys is None or any(is_cut(fold) for fold, _ in keys):
             return self._dialect.containing(number, control, None)

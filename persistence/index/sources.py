@@ -63,6 +63,8 @@ class IndexedDocument:
     hit: Hit  # its saved owner, of a draft, decides who may read it; else the draft's own
     fingerprint: str  # computed from its files
     free_text: str = ""  # outside of its indexed controls; empty in a found one
+    tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tokens of the encrypted values of its indexed controls, by path; empty in a found one."""
 
 
 class IndexedPage(NamedTuple):
@@ -90,7 +92,8 @@ class ExtractionCache:
     def put(self, content: str, definition: str, extracted: ExtractedText) -> None:
         """Keep the values of a content, extracted by a definition; it need not be committed yet."""
         # Each value takes some memory besides its characters.
-        size = len(extracted.rest) + sum(VALUE_COSTS + len(each) for of in extracted.values.values() for each in of)
+        texts = (each for of in (*extracted.values.values(), *extracted.tokens.values()) for each in of)
+        size = len(extracted.rest) + sum(VALUE_COSTS + len(each) for each in texts)
         with self._lock:
             self.kept[content] = definition, extracted, size
             self._size += size
@@ -293,7 +296,7 @@ class Source:
             values=extracted.values,
             saved_owner=decides.facts.owner if name.is_draft else None,
         )
-        return IndexedDocument(hit, fingerprint, extracted.rest)
+        return IndexedDocument(hit, fingerprint, extracted.rest, extracted.tokens)
 
     def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText | None:
         with closing(found):

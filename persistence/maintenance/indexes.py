@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from persistence.crypto import EncryptionKeys
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim, SearchIndex
@@ -78,8 +79,10 @@ class FormSearch:
         if unknown is not None:
             raise NotFoundError(unknown)
 
-    def run(self, query: Query, drafts: DraftFilter) -> Hits:
+    def run(self, query: Query, drafts: DraftFilter, keys: EncryptionKeys | None = None) -> Hits:
         self._versions.require_ranges(query.controls)
+        if keys is not None and self._versions.configured.finds_encrypted:
+            query = keys.ring().with_tokens(query, self._form)
         end = time.monotonic() + _PATIENCE
         while True:
             try:

@@ -425,7 +425,7 @@ class MarkCheck:
             return []
         bound = 0
 
-        def note(value: str) -> bool:
+        def note(value: str, *_: object) -> bool:
             nonlocal bound
             bound += is_bound(value)
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,6 +62,10 @@ class Drafts(Enum):
     ONLY = "only"
 
 
+is_token = re.compile(r"[0-9a-z]{1,16}:[0-9a-f]{32}", re.ASCII).fullmatch
+"""Matches what stands for an encrypted value in an index: the id of a key, and a digest."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlFilter:
     """A condition on the values of an indexed control: one of them matches ``text``, which is not empty.
@@ -72,6 +77,7 @@ class ControlFilter:
     match: TextMatch
     text: str  # of a range a bound, or two
     alternative: str = ""
+    tokens: tuple[str, ...] = ()  # what may stand for ``text`` in the index where the control is encrypted
 
 
 def range_of(ranges: Iterable[ControlFilter], of: OrderedType) -> KeyRange:

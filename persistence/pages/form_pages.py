@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -226,7 +226,8 @@ _FACTS = {
     "id": "Document",
 }
 _EXACT = {"owner": Field.CREATED_BY, "by": Field.LAST_MODIFIED_BY, "stage": Field.WORKFLOW_STAGE}
-_PARAMETERS = ("q", "from", "to", "drafts", "sort", "order", "page", "lang")
+_PARAMETERS = ("q", "from", "to", "match", "drafts", "sort", "order", "page", "lang")
+ANY_OF = "any"  # The value of ``match`` with which one of the filters must hold, but for dates and drafts
 _SORTED = {"saved": Field.LAST_MODIFIED, "created": Field.CREATED, **_EXACT}
 """The facts by which documents are sorted, by their names in links."""
 
@@ -285,12 +286,13 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
             f"documents are sorted by {', '.join(_SORTED)} or an indexed control, not {sort[:60]!r}"
         )
     is_descending = known.get("order", "desc" if sort in {"saved", "created"} else "asc") == "desc"
-    filters = tuple(ControlFilter(*condition, known[name]) for name, condition in compared.items() if name in known)
-    for each in filters:
-        if each.match.is_range:
-            range_of((each,), typed[each.path])
+    alternative = known.get("match", "")
+    if alternative not in {"", ANY_OF}:
+        raise errors.BadRequestError(f"match must be {ANY_OF}, not {alternative[:60]!r}")
+    given_filters = (ControlFilter(*compared[name], known[name], alternative) for name in compared if name in known)
     by = _SORTED.get(sort, sort)
-    fields = [FieldFilter(field, Comparison.EXACT, known[name]) for name, field in _EXACT.items() if name in known]
+    named = {field: known[name] for name, field in _EXACT.items() if name in known}
+    fields = [FieldFilter(field, Comparison.EXACT, value, alternative) for field, value in named.items()]
     if "from" in known:
         fields.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, midnight(known["from"])))
     if "to" in known:
@@ -298,7 +300,7 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     columns = tuple(dict.fromkeys(each for each in given.getlist("col") if each in _FACTS or each in by_path))
     query = Query(
         text=known.get("q", ""),
-        controls=filters,
+        controls=tuple(_joined(given_filters, typed)),
         fields=tuple(fields),
         sort=Sort(by, is_descending),
         offset=(page - 1) * limits.ROWS_SHOWN,
@@ -308,6 +310,20 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     if drafts not in {each.value for each in Drafts}:
         raise errors.BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
     return TableQuery(known, columns, query, Drafts(drafts), page, sort)
+
+
+def _joined(filters: Iterable[ControlFilter], typed: Mapping[str, OrderedType]) -> Iterator[ControlFilter]:
+    """Yield conditions, the two bounds of a control as one: they are one alternative."""
+    bounds: dict[str, list[ControlFilter]] = {}
+    for each in filters:
+        if each.match.is_range:
+            bounds.setdefault(each.path, []).append(each)
+        else:
+            yield each
+    for path, both in bounds.items():
+        range_of(both, typed[path])
+        match = both[0].match if len(both) == 1 else TextMatch.BETWEEN
+        yield replace(both[0], match=match, text=" ".join(each.text for each in both))
 
 
 def page_number(text: str) -> int:
@@ -320,9 +336,12 @@ def page_number(text: str) -> int:
 def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, str, str, str, Mapping[str, str]]]:
     """Yield the name, label, kind and hint of each filter, and labels by value: none where the value is typed."""
     for column in table.columns[: limits.COLUMNS_SHOWN]:
+        if column.is_encrypted and not table.route.properties.finds_encrypted:
+            continue
         options = column.choices if column.has_options else {}
         if column.type is None or options:
-            yield f"{_CONTROL}{column.path}", column.label, "text", "contains", options
+            hint = "exactly" if column.is_encrypted else "contains"
+            yield f"{_CONTROL}{column.path}", column.label, "text", hint, options
             continue
         for begin, (_, hint) in _BOUNDS.items():
             yield f"{begin}{column.path}", column.label, _INPUTS.get(column.type, "number"), hint, {}

@@ -308,6 +308,7 @@ class FormProperties:
     restricts_searches: bool
     token_validity: int  # in minutes, 0 for no tokens (spec crud 6.6)
     audits_reads: bool
+    finds_encrypted: bool
     retention: RetentionPeriods
     keeps_history: bool
 
@@ -463,6 +464,7 @@ class Properties:
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
             token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
             audits_reads=self._value("audit", "reads", form.app, form.name) is True,
+            finds_encrypted=self._value("field-encryption", "searchable", form.app, form.name) is True,
             retention=RetentionPeriods(**kept),
             keeps_history=kept["history"] != 0,
         )

@@ -230,6 +230,12 @@ KNOWN: tuple[KnownProperty, ...] = (
     KnownProperty(
         "field-encryption.password", _SECRET, "password of what the real system has encrypted, for reading it"
     ),
+    KnownProperty(
+        "field-encryption.searchable.<app>.<form>",
+        _BOOLEAN,
+        "searches find documents by whole values of encrypted controls",
+        default=False,
+    ),
     KnownProperty("field-encryption.password.read-fallback", _SECRET, "the password before that one, for reading"),
     KnownProperty(f"{_OF_FORM}.attachments", ValueType.PROVIDER, "provider of the attachments of a form's data"),
     _provider("uri", ValueType.URI, "file: for a tree here, or the address of another service, or of a database"),

@@ -284,7 +284,8 @@ class Providers(Closable):
         self.tree_at = cache(partial(open_tree, self))
         self._of = cache(self._open)
         self._at: dict[str, Provider] = {}  # not a cache: its keys would tell an address from one with its password
-        self.router = by_properties(properties, self._of, self._bodies_of)
+        self._keys = locations.open_encryption_keys(settings, properties)
+        self.router = by_properties(properties, self._of, self._bodies_of, self._keys)
         if listener_at is None:
             with closed_after_error(self.closing):
                 self._open_all()
@@ -331,7 +332,7 @@ class Providers(Closable):
         return {name: outbox for name, outbox in found if outbox is not None}
 
     def within(self, place: str) -> Router:
-        return within(self.places[place], self.properties, self._of)
+        return within(self.places[place], self.properties, self._of, self._keys)
 
     def shortage(self) -> str | None:
         """Return the reason why the service cannot write somewhere, or soon will not."""

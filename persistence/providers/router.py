@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from persistence.catalog import Catalog, Definition
+from persistence.crypto import EncryptionKeys
 from persistence.errors import ConfigurationError, StartupError
 from persistence.index.outbox import Outbox
-from persistence.index.protocol import Reindexer, ReindexingState, ReindexingStatus, ReportTables, SearchIndex
+from persistence.index.protocol import Budget, Reindexer, ReindexingState, ReindexingStatus, ReportTables, SearchIndex
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
+from persistence.model.queries import Hits, Query, Scope
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
@@ -113,6 +115,13 @@ class Route:
     storage: RevisionStorage
     catalog: Catalog
     index_catalog: Catalog
+    keys: EncryptionKeys | None = None  # where searches find encrypted values
+
+    def search(self, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        """Search the index as its ``search`` does, for the values of encrypted controls, too, where the form has it."""
+        if self.keys is not None and query.controls:
+            query = self.keys.ring().with_tokens(query, self.form)
+        return self.data.index.search(self.form, scope, query, budget)
 
     def indexed(self, definition: Definition) -> Definition:
         """Return the definition by which the index reads data of a definition's version."""
@@ -174,7 +183,10 @@ class Router:
 
 
 def by_properties(
-    properties: Properties, provider_of: ProviderOf, bodies_of: Callable[[ProviderProperties, Storage], Bodies | None]
+    properties: Properties,
+    provider_of: ProviderOf,
+    bodies_of: Callable[[ProviderProperties, Storage], Bodies | None],
+    keys: EncryptionKeys,
 ) -> Router:
     """Route each form as the properties say; ``bodies_of`` has the attachments that are kept apart from their data.
 
@@ -192,8 +204,8 @@ def by_properties(
         chosen = configured.route
         data = provider_of(chosen.data)
         apart = chosen.attachments
-        storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
-        return _route(form, configured, provider_of(chosen.definition), data, storage)
+        found = _route(form, configured, provider_of(chosen.definition), data, keys)
+        return found if apart is None else replace(found, storage=attached(chosen.data.name, apart.name))
 
     return Router(
         properties,
@@ -203,14 +215,14 @@ def by_properties(
     )
 
 
-def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
+def within(provider: Provider, properties: Properties, provider_of: ProviderOf, keys: EncryptionKeys | None) -> Router:
     """Route forms to one provider, by its own definitions unless the properties name others for its data."""
 
     def route(form: Form) -> Route:
         configured = properties.of(form)
         is_here = provider_of(configured.route.data) is provider
         definition = provider_of(configured.route.definition) if is_here else provider
-        return _route(form, configured, definition, provider, provider.storage)
+        return _route(form, configured, definition, provider, keys)
 
     return Router(
         properties,
@@ -221,11 +233,12 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
 
 
 def only(provider: Provider, properties: Properties) -> Router:
-    return within(provider, properties, lambda _: provider)
+    return within(provider, properties, lambda _: provider, None)
 
 
 def _route(
-    form: Form, configured: FormProperties, definition: Provider, data: Provider, storage: RevisionStorage
+    form: Form, configured: FormProperties, definition: Provider, data: Provider, keys: EncryptionKeys | None
 ) -> Route:
     index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
-    return Route(form, configured, definition, data, storage, definition.catalog, index_catalog)
+    keys = keys if configured.finds_encrypted else None
+    return Route(form, configured, definition, data, data.storage, definition.catalog, index_catalog, keys)

@@ -23,7 +23,7 @@ from persistence.forms.controls import UnusableMark, unusable_marks
 from persistence.forms.definition_metadata import MetadataReader
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.model.addresses import PUBLIC_PREFIX, Address, AttachmentRef, DefinitionAddress, DocumentAddress
+from persistence.model.addresses import PUBLIC_PREFIX, Address, AttachmentRef, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.model.versions import Place
 from persistence.providers.router import Router
@@ -113,6 +113,9 @@ class EncryptionAtRest:
             raise errors.BusyError(
                 f"the key that {address} was encrypted with was retired while it was received: send it again"
             )
+
+    def finds_values(self, form: Form) -> bool:
+        return self.router.of(form).properties.finds_encrypted
 
     def cipher(self, address: DocumentAddress) -> ValueCipher:
         return ValueCipher(self.keys.ring(), address.form, address.document)
@@ -379,9 +382,10 @@ class _EncryptedData:
 
     @cached_property
     def _encrypting(self) -> DataCipher:
-        return DataCipher(self._cipher)
+        indexed = self._wanted.indexed if self._at_rest.finds_values(self._content.address.form) else frozenset()
+        return DataCipher(self._cipher, indexed)
 
-    def _encrypt(self, text: str, place: Place) -> str:
+    def _encrypt(self, text: str, place: Place) -> tuple[str, str | None]:
         self._values += 1
         if self._values > limits.MOST_ENCRYPTED:
             raise errors.BodyTooLargeError(f"the form data has more than {limits.MOST_ENCRYPTED} values to encrypt")

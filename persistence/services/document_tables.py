@@ -253,7 +253,7 @@ class TableExport:
 
 # The documents of a form as a table, for administrators: found, filtered and sorted by the index.
 #
-# Permissions of forms do not count. Encrypted controls are not indexed.
+# Permissions of forms do not count. Values of encrypted controls are not in the index, at most tokens of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +265,7 @@ class TableColumn:
     choices: Mapping[str, str] = field(default_factory=dict)
     selects_many: bool = False
     type: OrderedType | None = None
+    is_encrypted: bool = False  # so that only whole values are found
 
     @property
     def has_options(self) -> bool:
@@ -273,7 +274,7 @@ class TableColumn:
 
     @property
     def match(self) -> queries.TextMatch:
-        if not self.has_options:
+        if not self.has_options and not self.is_encrypted:
             return queries.TextMatch.SUBSTRING
         return queries.TextMatch.TOKEN if self.selects_many else queries.TextMatch.EXACT
 
@@ -309,7 +310,9 @@ class DocumentTable:
                 node = outline.find(path) or OutlineNode()
                 choices = {value: label.text(language) for value, label in node.choices.items()}
                 label = outline.label(path, language) or path[-1]
-                found.setdefault(path, TableColumn(key.path, label, choices, node.selects_many, key.type))
+                of = None if node.is_encrypted else key.type
+                column = TableColumn(key.path, label, choices, node.selects_many, of, node.is_encrypted)
+                found.setdefault(path, column)
         labels = distinct_labels([each.label for each in found.values()], tuple(found))
         columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
         return cls(route, version, latest, tuple(columns))
@@ -317,7 +320,7 @@ class DocumentTable:
     def find(self, query: queries.Query, drafts: queries.Drafts, until: float = math.inf) -> queries.Hits:
         """Return a page; no document is looked at after ``until``, by the monotonic clock."""
         scope = queries.Scope(None if self.version is None else (self.version,), queries.DraftFilter(drafts))
-        return self.route.data.index.search(self.route.form, scope, query, Budget(until))
+        return self.route.search(scope, query, Budget(until))
 
     def stored(self, offset: int, size: int) -> queries.Hits:
         """Return a part of the saved documents without an index or values of controls, those saved last first."""
@@ -371,7 +374,7 @@ class DocumentTable:
 
     def _by_creation(self, query: queries.Query, drafts: queries.Drafts) -> Iterator[queries.Hit]:
         scope = queries.Scope(None if self.version is None else (self.version,), queries.DraftFilter(drafts))
-        find = partial(self.route.data.index.search, self.route.form, scope)
+        find = partial(self.route.search, scope)
         return found_by_creation(find, replace(query, paths=tuple(column.path for column in self.columns)))
 
 

@@ -131,7 +131,7 @@ class SelectedForm:
             drafts = DraftFilter(Drafts.INCLUDE if self.query.with_drafts else Drafts.EXCLUDE)
             numbers = self.versions.numbers
             scope = Scope(None if numbers is None else tuple(sorted(numbers)), drafts)
-            find = partial(self.route.data.index.search, self.route.form, scope)
+            find = partial(self.route.search, scope)
             for hit in found_by_creation(find, replace(self.query.search, paths=())):
                 collection = Collection.DRAFT if hit.is_draft else Collection.DATA
                 yield DocumentAddress(self.route.form, collection, hit.document)

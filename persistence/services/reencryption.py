@@ -12,6 +12,7 @@ from time import monotonic
 import msgspec
 
 from persistence import crypto, errors
+from persistence.catalog import NOTHING_ENCRYPTED, EncryptedControls
 from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import DataCipher, key_of
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
@@ -259,24 +260,29 @@ class DocumentPlan:
 
     def _plan_data(self, revision: DataRevision, found: StoredRevision) -> None:
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
-        if controls is not None:
-            paths, values = controls.paths, controls.values
-        else:  # the paths of encrypted values
-            paths = values = frozenset(self._survey(found, frozenset(), frozenset()).places)
-        survey = self._survey(found, paths, values)
+        if controls is None:  # the paths of encrypted values
+            found_before = self._survey(found, NOTHING_ENCRYPTED)
+            places = frozenset(found_before.places)
+            controls = EncryptedControls(places, places, frozenset(found_before.token_places))
+        survey = self._survey(found, controls)
         has_values = survey.plain + survey.wanted > 0
         sealed, plain = revision.sidecar.sealed_hash, revision.sidecar.client_hash
         is_hash_done = not (has_values and plain is not None)
         if sealed is not None:
             is_hash_done = has_values and self.at_rest.cipher(revision.address).is_current(sealed)
         if not (survey.is_done and is_hash_done):
-            content = partial(self._encrypted_data, revision.address, paths, values)
+            content = partial(self._encrypted_data, revision.address, controls)
             sidecar = self._as_encrypted if has_values else self.at_rest.as_plain
             self.data.append(Rewriting(revision, content, sidecar))
 
-    def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
+    def _survey(self, found: StoredRevision, controls: EncryptedControls) -> EncryptionSurvey:
         cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document))
-        with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
+        with_token = self._with_token(controls)
+
+        def is_current(value: str, token: str | None, path: Path) -> bool:
+            return cipher.is_current(value, token) and (token is not None) is (path in with_token)
+
+        with EncryptionSurvey(controls.paths, controls.values, is_current, self._will_be_encrypted) as survey:
             return survey.read(from_start(found.opened))
 
     def _is_own(self, held: AttachmentRef) -> bool:
@@ -292,12 +298,17 @@ class DocumentPlan:
         return self.at_rest.is_encrypted(held, is_labelled)
 
     def _encrypted_data(
-        self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
+        self, address: DocumentAddress, controls: EncryptedControls, found: StoredRevision
     ) -> Iterator[bytes]:
         plain = self.at_rest.decrypted(address, from_start(found.opened))
-        cipher = DataCipher(self.at_rest.cipher(address))
-        with ValueEncrypter(paths, values, cipher.encrypt, cipher.seal, self._will_be_encrypted) as sealing:
+        cipher = DataCipher(self.at_rest.cipher(address), self._with_token(controls))
+        with ValueEncrypter(
+            controls.paths, controls.values, cipher.encrypt, cipher.seal, self._will_be_encrypted
+        ) as sealing:
             yield from sealing.edited(plain)
+
+    def _with_token(self, controls: EncryptedControls) -> frozenset[Path]:
+        return controls.indexed if self.at_rest.finds_values(self.form) else frozenset()
 
     def _decrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
         plain = self.at_rest.plain_file(found, address)

@@ -11,7 +11,7 @@ from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from persistence.catalog import Catalog, Definition
+from persistence.catalog import NOTHING_ENCRYPTED, Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, BusyError, DamagedError, DiskFullError
 from persistence.forms.answers import DistinctAnswer, FormListAnswer, SearchAnswer, WrittenForms
@@ -53,12 +53,13 @@ from persistence.model.queries import (
     Scope,
     SentQuery,
     Sort,
+    TextMatch,
     VisibleOwners,
     range_of,
 )
 from persistence.model.texts import Instant, nearest, similar, to_datetime
 from persistence.model.typed_values import OrderedType
-from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
+from persistence.model.versions import DocumentLease, PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
 from persistence.services.rules import permissions_of
@@ -344,13 +345,13 @@ def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -
     return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
 
 
-def _with_leased(query: Query, storage: Storage) -> Query:
-    """Return a query whose conditions on lease holders name the documents; another service looks itself."""
+def with_leased(query: Query, leases: Callable[[], Iterable[DocumentLease | DamagedError]]) -> Query:
+    """Return a query whose conditions on lease holders name the documents, by all leases of a storage."""
     holders = {each.value for each in query.fields if each.field is Field.LEASED_BY}
-    if not holders or storage.is_remote:
+    if not holders:
         return query
     found, now = {holder: list[str]() for holder in holders}, moment()
-    for number, lease in enumerate(storage.leases.listed()):
+    for number, lease in enumerate(leases()):
         if number == LEASES_SEARCHED:
             raise BadRequestError(f"more than {LEASES_SEARCHED} documents are leased, too many to search by leased-by")
         if not isinstance(lease, DamagedError) and lease.user in found and lease.remaining(now):
@@ -361,7 +362,36 @@ def _with_leased(query: Query, storage: Storage) -> Query:
     return replace(query, fields=tuple(fields))
 
 
+class MergedHits:
+    """The page of a search of several forms, and its total; ``query`` is that of each form."""
+
+    def __init__(self, query: Query) -> None:
+        by, self._end = _TIME_OF.get(query.sort.by), query.offset + query.size
+        if query.paths or query.controls or by is None:
+            raise BadRequestError("a search of several forms names no controls, and is sorted by a time")
+        if self._end > MOST_MERGED:
+            raise BadRequestError(f"a search of several forms has {MOST_MERGED} documents at most: ask more narrowly")
+        self._by, self._asked = by, query
+        self.query = replace(query, offset=0, size=self._end, paths=())
+        self._total = 0
+        self._found: list[Hit] = []
+
+    def add(self, form: Form, hits: Hits) -> None:
+        self._total += hits.total
+        self._found += [replace(hit, form=form) for hit in hits.page]
+        self._found.sort(key=lambda hit: (self._by(hit), str(hit.form)), reverse=self.query.sort.is_descending)
+        del self._found[self._end :]
+
+    @property
+    def page(self) -> Hits:
+        return Hits(self._total, tuple(self._found[self._asked.offset :]))
+
+
 # A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.
+
+
+def _with_leased(query: Query, storage: Storage) -> Query:
+    return query if storage.is_remote else with_leased(query, storage.leases.listed)  # another service looks itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,25 +430,21 @@ class Searching:
             query = replace(query, controls=controls, sort=query.sort if is_known else Sort())
         with _full_disk_is_busy():
             found = replace(_with_leased(query, route.data.storage), paths=paths)
-            hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
+            hits = Hits() if scope.is_empty else route.search(scope, found, Budget())
             notice = self._notice(searched, asked, user, scope.seen, found=hits.total > 0)
+            if notice is None and not hits.total:
+                notice = _encrypted_controls(searched, query.controls)
         return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def search_all(self, app: str | None, sent: SentQuery, searcher: Searcher) -> tuple[SearchAnswer, str | None]:
         """Return the documents of all versions of all forms, or of those of an application, that a query finds."""
         # Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
         request = read_search_request(sent, searcher.user, is_strict=self.dialect.is_strict)
-        query, end = request.query, request.query.offset + request.query.size
-        by = _TIME_OF.get(query.sort.by)
-        if request.paths or request.all_indexed or by is None:
-            raise BadRequestError("a search of several forms names no controls, and is sorted by a time")
-        if end > MOST_MERGED:
-            raise BadRequestError(f"a search of several forms has {MOST_MERGED} documents at most: ask more narrowly")
+        merged = MergedHits(replace(request.query, paths=("",) if request.all_indexed else request.paths))
         until = time.monotonic() + SEARCH_FORMS_SECONDS
-        total, found, damaged = 0, list[Hit](), list[str]()
+        damaged = list[str]()
         operations_of: dict[Form | None, Callable[[Hit], Operations]] = {}
-        wanted = replace(query, offset=0, size=end, paths=())
-        with_leased: Callable[[Any], Query] = cache(partial(_with_leased, wanted))
+        wanted: Callable[[Any], Query] = cache(partial(_with_leased, merged.query))
         for form in self.router.forms(app):
             if time.monotonic() > until:
                 raise BadRequestError(f"the search takes more than {SEARCH_FORMS_SECONDS:.0f} s: name an application")
@@ -427,19 +453,15 @@ class Searching:
                 searched = self._searched(route, Searched.ALL, searcher)
                 scope = scope_of(searched, request.drafts, searcher.user, request.any_of)
                 with _full_disk_is_busy():
-                    search = partial(route.data.index.search, form, scope, with_leased(route.data.storage))
+                    search = partial(route.data.index.search, form, scope, wanted(route.data.storage))
                     hits = Hits() if scope.is_empty else search(Budget(until))
                 operations_of[form] = operations_on(searched, hits.page, searcher.user)
             except DamagedError:
                 damaged.append(str(form))
                 continue
-            total += hits.total
-            found += [replace(hit, form=form) for hit in hits.page]
-            found.sort(key=lambda hit: (by(hit), str(hit.form)), reverse=query.sort.is_descending)
-            del found[end:]
+            merged.add(form, hits)
         notice = f"left out, because it is damaged: {', '.join(sorted(damaged)[:_MOST_SHOWN])}" if damaged else None
-        page = Hits(total, tuple(found[query.offset :]))
-        return SearchAnswer(page, (), lambda hit: operations_of[hit.form](hit)), notice
+        return SearchAnswer(merged.page, (), lambda hit: operations_of[hit.form](hit)), notice
 
     def _notice(
         self, searched: SearchedVersions, paths: Collection[str], user: User, seen: VisibleOwners, *, found: bool
@@ -520,6 +542,17 @@ def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: It
         shown[at] += "" if near is None else f" (the nearest is {near!r})"
     more = f" and {len(unknown) - _MOST_SHOWN} more" if len(unknown) > _MOST_SHOWN else ""
     return f"version {version} of {form} has no indexed control {', '.join(shown)}{more}"
+
+
+def _encrypted_controls(searched: SearchedVersions, conditions: Iterable[ControlFilter]) -> str | None:
+    """Name an encrypted control whose values a condition cannot find."""
+    encrypted = (None if searched.is_designer else searched.definition.encrypted) or NOTHING_ENCRYPTED
+    for each in conditions:
+        is_found = searched.configured.finds_encrypted and each.match is TextMatch.EXACT
+        if tuple(each.path.split("/")) in encrypted.paths and not is_found:
+            how = "only with the match exact" if searched.configured.finds_encrypted else "not"
+            return f"{each.path!r} is encrypted: its values are {how} found"
+    return None
 
 
 def unpublished_version(form: Form, version: int, published: Iterable[int]) -> str:

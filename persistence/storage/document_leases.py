@@ -210,7 +210,7 @@ def unfinished(root: str) -> Iterator[os.DirEntry[str]]:
 
 def _files(root: str) -> Iterator[os.DirEntry[str]]:
     for directory in _entries(Layout(root).own(LEASES)):
-        yield from _entries(directory.path)
+        yield from (entry for entry in _entries(directory.path) if entry.is_file(follow_symlinks=False))
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:

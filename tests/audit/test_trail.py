@@ -34,7 +34,7 @@ from persistence.audit.audit_log import (
     require_outside,
     rotated,
 )
-from persistence.audit.verification import AuditVerdict, expected_head, in_order, newest, verify
+from persistence.audit.verification import AuditVerdict, expected_head, in_order, is_of_kind, newest, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
 from persistence.storage import files
 from persistence.storage.locks import LogLock
@@ -66,11 +66,11 @@ def numbers(path: str) -> list[int]:
     return [json.loads(line)["n"] for each in in_order(path, seal_of) for line in Path(each).read_bytes().splitlines()]
 
 
-def written(path: str, lines: int = 9, **more: object) -> list[bytes]:
+def written(path: str, lines: int = 9, event: bytes = EVENT, **more: object) -> list[bytes]:
     """A trail of some lines, closed; its lines."""
     own = trail(path, **more)
     for _ in range(lines):
-        own.append(EVENT)
+        own.append(event)
     close(own)
     return Path(path).read_bytes().splitlines(keepends=True)
 
@@ -88,11 +88,8 @@ def test_each_line_has_the_digest_of_the_line_before(path: str) -> None:
 
 
 def test_no_line_has_what_a_terminal_obeys(path: str) -> None:
-    own = trail(path)
-    own.append(AuditEvent(action="x", user='a\nb\x1b[0m\x9b\u202e"\\').encoded())
-    close(own)
-    text = Path(path).read_text()
-    assert text.count("\n") == 1
+    (line,) = written(path, 1, AuditEvent(action="x", user='a\nb\x1b[0m\x9b\u202e"\\').encoded())
+    text = line.decode()
     assert text.rstrip("\n").isprintable()
     assert json.loads(text)["user"] == 'a\nb\x1b[0m\x9b\u202e"\\'
     assert verdict(path).findings == []
@@ -249,15 +246,12 @@ def test_a_compressed_file_that_cannot_be_read_is_a_finding_and_the_rest_is_veri
 
 
 def test_the_longest_lines_that_are_alike_are_not_taken_for_too_large(path: str) -> None:
-    own = trail(path)
-    event = AuditEvent(action="update", user="x" * 1000, app="y" * 1000, document="z" * 1000).encoded()
-    for _ in range(3000):
-        own.append(event)
-    close(own)
+    long = AuditEvent(action="update", user="x" * 1000, app="y" * 1000, document="z" * 1000).encoded()
+    written(path, 1000, long)
     Path(f"{path}.1.gz").write_bytes(compressed(path))
     os.unlink(path)
     found = verdict(path)
-    assert (found.lines, found.findings) == (3000, [])
+    assert (found.lines, found.findings) == (1000, [])
 
 
 def test_a_cut_end_is_found_although_the_lock_file_was_removed(path: str) -> None:
@@ -611,10 +605,8 @@ def test_eight_processes_write_and_are_killed_and_no_line_is_lost(
 
 
 def test_details_that_are_too_long_are_left_out(path: str) -> None:
-    own = trail(path)
-    own.append(AuditEvent(action="export", details={"match": ["x" * 250] * 1000}).encoded())
-    close(own)
-    assert json.loads(Path(path).read_bytes())["details"]["left_out"] > 250_000
+    (line,) = written(path, 1, AuditEvent(action="export", details={"match": ["x" * 250] * 1000}).encoded())
+    assert json.loads(line)["details"]["left_out"] > 250_000
     assert verdict(path).findings == []
 
 
@@ -626,3 +618,18 @@ def test_a_link_in_a_data_directory_does_not_lead_the_audit_out_of_it(tmp_path: 
         with pytest.raises(StartupError, match="must not lie in the data directory"):
             require_outside(f"{tmp_path}/{path}", [f"{tmp_path}/data"])
     require_outside(f"{tmp_path}/audit.jsonl", [f"{tmp_path}/data"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_found"),
+    [
+        ({"document": "a"}, True),
+        ({"document": "b", "form": "leave"}, True),
+        ({"document": "c"}, False),
+        ({"document": "b", "form": "other"}, False),
+        ({"name": "a"}, False),
+    ],
+)
+def test_a_line_is_about_each_of_its_documents(wanted: dict[str, str], is_found: bool) -> None:  # noqa: FBT001
+    line = {"n": 1, "action": "document-delete", "form": "leave", "details": {"document": ["a", "b"], "name": "a"}}
+    assert is_of_kind(line, wanted) is is_found

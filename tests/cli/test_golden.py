@@ -1,15 +1,15 @@
 """The outputs of the commands, text and JSON, with standard error and exit status: the transcripts in ``golden``.
 
 ``$`` begins a command, ``2>`` a line of standard error, and ``[STATUS]`` ends the output, unless it is 0. ``@`` names a
-step of the test, such as a fresh copy of the sample, or ``put PATH BODY | HEADER=VALUE``, a request to a service over
-its data. ``{N}`` is the Nth instant of the output before, and ``{NAME}`` one of ``BODIES``.
+step of the test, such as a fresh copy of the sample, ``put PATH BODY | HEADER=VALUE``, a request to a service over
+its data, or ``sql STATEMENT`` on its database. ``{N}`` is the Nth instant of the output before, ``{digest}`` and
+``{id}`` are the last ones of it, ``idNNNNNN`` is the random word that was shown so, and ``{NAME}`` one of ``BODIES``.
 ``pytest tests/cli/test_golden.py --update`` writes the outputs again.
 
 Times, paths and random words are replaced: an instant by one of the same width, with its rank among the output's.
 """
 
 import io
-import json
 import os
 import pwd
 import re
@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from persistence.app import Service, create_app
 from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.model.texts import next_after
+from persistence.postgresql.connections import parse
 from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders, trips
@@ -40,14 +42,15 @@ from tests.forms.vectors import published
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import close, opened
-from tests.postgresql.server import fresh_schema, requires_postgresql
+from tests.postgresql.server import fresh_schema, require_no_password, requires_postgresql
 from tests.published import definition
+from tests.service import lockinfo
 
-ON_DATABASE = {"database", "designer-database"}
 BODIES = {
     "orders": orders.definition(),
     "marked": encrypted_form.DEFINITION,
     "secrets": encrypted_form.data(),
+    "large": b"0123456789abcdef" * 40_000,
     "other": encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), b"other secret"),
     "trip": published(TRIP).encode(),
     "labelled": LABELLED.encode(),
@@ -112,6 +115,37 @@ class SortedEntries:
     def __exit__(self, *error: object) -> None: ...
 
 
+def _replace(path: Path, words: str) -> None:
+    old, new = shlex.split(words)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace("\\n", "\n"))
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+_CHANGES: dict[str, Callable[[Path, str], object]] = {
+    "age": lambda path, _: os.utime(path, (time.time() - 86_400,) * 2),
+    "copy": shutil.copyfile,  # without the times
+    "directory": lambda path, _: path.mkdir(parents=True),
+    "link": _link,
+    "mode": lambda path, mode: path.chmod(int(mode, 8)),
+    "remove": lambda path, _: path.unlink(),
+    "rename": Path.rename,
+    "replace": _replace,
+    "write": _write,
+}
+"""Steps that change the file of a path; what follows the path is the other argument."""
+
+
 class Session:
     """The steps and commands of a transcript, below a directory."""
 
@@ -133,9 +167,9 @@ class Session:
         self._number = 0
         self._ids = dict[str, int]()
         self._opened = opened
-        self._url = self._key = ""
+        opened.callback(os.umask, os.umask(0o027))  # what a step writes is not open to others
+        self._url = self._printed = ""
         self._app: Service | None = None
-        self._instants = list[str]()
 
     def step(self, name: str) -> Iterable[str]:
         """Do a step, and return the lines of the transcript."""
@@ -144,7 +178,7 @@ class Session:
                 self._begin(SETTINGS)
             case ["empty"]:
                 self._begin(SETTINGS, is_planted=False)
-            case ["put" | "delete" | "get" | "post" as method, path, *_]:
+            case ["put" | "delete" | "get" | "post" | "lock" as method, path, *_]:
                 words, _, headers = name.partition(" | ")
                 return self._ask(method, path, words.partition(path)[2][1:].encode(), headers)
             case ["publish", form, *_]:
@@ -161,16 +195,21 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
-            case ["cat" | "files" | "unzip" as what, path]:
-                return self._masked("\n".join(self._shown(what, self._found(path)))).splitlines()
+            case ["sql", *_]:
+                return self._masked("\n".join(self._rows(name[4:]))).splitlines()
+            case ["cat" | "files" | "mode" | "unzip" as what, path]:
+                self._printed = "\n".join(self._shown(what, self._found(self._filled(path))))
+                return self._masked(self._printed).splitlines()
             case _:
                 self._change(name)
         return ()
 
     def _shown(self, what: str, path: Path) -> Iterator[str]:
-        """Yield the lines of a file, the files below a directory, or what an archive has beside facts of revisions."""
+        """Yield the lines of a file, its mode, the files of a directory, or what an archive has beside its metadata."""
         if what == "cat":
             yield from path.read_text().splitlines()
+        elif what == "mode":
+            yield f"{path.stat().st_mode & 0o777:o}"
         elif what == "files":
             files = (each.relative_to(self._here) for each in path.rglob("*") if each.is_file())
             yield from sorted(str(each) for each in files if ".locks" not in each.parts)
@@ -181,39 +220,39 @@ class Session:
                 assert len(archive.namelist()) == 2 * len(names) - ("export-errors.txt" in names)
                 yield from (f"{name}: {archive.read(name).decode()}" for name in names)
 
+    def _rows(self, statement: str) -> list[str]:
+        """Change rows of the database behind the service's back, or ask for some, as a report does."""
+        address = parse(self._filled("{database}"))
+        with psycopg.connect(address.conninfo) as connection:
+            connection.execute(f"SET search_path TO {address.schema}, {address.flat_schema}, public".encode())
+            cursor = connection.execute(statement.encode())
+            return [" | ".join(map(str, row)) for row in cursor] if cursor.description else []
+
     def _change(self, name: str) -> None:
         """Do a step that changes files."""
-        match name.split():
-            case ["setting", *words]:
+        what, _, rest = self._filled(name).partition(" ")
+        path, _, text = rest.partition(" ")
+        match what:
+            case "setting":
                 file = self._here / "config/persistence.toml"
-                line = self._filled(" ".join(words))
-                kept = [each for each in file.read_text().splitlines() if each.split("=")[0] != line.split("=")[0]]
-                file.write_text("\n".join((line, *kept, "")))
+                kept = [each for each in file.read_text().splitlines() if each.split("=")[0] != rest.split("=")[0]]
+                file.write_text("\n".join((rest, *kept, "")))
                 self._end_service()
-            case ["give", "up", target]:  # the first event
+            case "environment":
+                self._patch.setenv(*rest.split("=", 1))
+            case "give-up":  # the first event
                 self._end_service()
                 with TreeOutbox(f"{self._here}/data") as outbox:
                     outbox.settle()
-                    known, (event,) = outbox.begin_target(target), outbox.after(0, 1)
+                    known, (event,) = outbox.begin_target(rest), outbox.after(0, 1)
                     state = known._replace(position=event.number, cause="the target answers 500")
-                    outbox.change_target(target, known, state, event)
-            case ["damage", "backup"]:
+                    outbox.change_target(rest, known, state, event)
+            case "damage-backup":
                 damage_backup(self._here)
-            case ["format", "1"]:
+            case "format-1":
                 make_old(self._here)
-            case ["remove", path]:
-                self._found(path).unlink()
-            case ["rename", path, other]:
-                self._found(path).rename(self._here / other)
-            case ["directory", path]:
-                (self._here / path).mkdir(parents=True)
-            case ["copy", path, other]:  # without the times
-                shutil.copyfile(self._found(path), self._here / other)
-            case ["write", path, *_]:
-                self._found(path).parent.mkdir(parents=True, exist_ok=True)
-                self._found(path).write_text(name.partition(path)[2][1:].replace("\\n", "\n"))
             case _:
-                raise AssertionError(f"there is no step {name}")
+                _CHANGES[what](self._found(path), text)
 
     def _found(self, path: str) -> Path:
         """Return the first file of a pattern, or what a path without ``*`` leads to."""
@@ -227,8 +266,9 @@ class Session:
         arguments = [self._filled(each) for each in shlex.split(line)]
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
+        require_no_password("\n".join((done.out, *done.errors)))
         errors = [f"2> {each}" for each in done.errors if not _LEFT_OUT.match(each)]
-        self._instants = [each.group() for each in _INSTANT.finditer(done.out)]
+        self._printed = done.out
         lines = self._masked("\n".join((done.out, *errors))).splitlines()
         out = done.out.count("\n")
         yield from _part(lines[:out], *shown.split())
@@ -244,9 +284,12 @@ class Session:
             self._app = opened(create_app(effective.settings, effective.properties))
         time.sleep(0.002)
         given = {"Svc-Form-Definition-Version": "1"}
+        if method == "lock":  # by the user of this name
+            headers = f"Username={body.decode()} Content-Type=application/xml Timeout=Second-600"
+            body = lockinfo(body.decode())
         for each in shlex.split(headers):
             name, _, value = each.partition("=")
-            given[name if name == "Content-Type" else f"Svc-{name}"] = value
+            given[name if name in ("Content-Type", "Timeout", "Authorization") else f"Svc-{name}"] = value
         for name, named in BODIES.items():
             body = body.replace(b"{%s}" % name.encode(), named)
         url = path if path.startswith("/") else PREFIX + quote(path)
@@ -279,16 +322,17 @@ class Session:
 
     def _filled(self, text: str) -> str:
         text = text.replace("{here}", str(self._here))
-        keys = self._here / "encryption.json"
-        if "{key}" in text and keys.exists():  # the oldest one, or where they are lost, the last that was named
-            self._key = json.loads(keys.read_text())["keys"][0]["id"]
-        text = text.replace("{key}", self._key)
+        for word, number in self._ids.items():
+            text = text.replace(f"id{number:06}", word)
+        for what, length in (("{digest}", 64), ("{id}", 40)):
+            found = re.findall(rf"\b[0-9a-f]{{{length}}}\b", self._printed) if what in text else ()
+            text = text.replace(what, found[-1]) if found else text
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
             time.sleep(0.002)
         text = text.replace("{url}", self._url)
-        for number, instant in enumerate(self._instants, start=1):
-            text = text.replace(f"{{{number}}}", instant)
+        for number, instant in enumerate(_INSTANT.finditer(self._printed), start=1):
+            text = text.replace(f"{{{number}}}", instant.group())
         for name in ("{database}", "{other}"):
             if name in text:
                 self._databases.setdefault(name, self._database())
@@ -323,7 +367,7 @@ def _part(lines: list[str], end: str = "first", number: str = "") -> list[str]:
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(each, marks=[requires_postgresql] if each.stem in ON_DATABASE else [], id=each.stem)
+        pytest.param(each, marks=[requires_postgresql] if "database" in each.stem else [], id=each.stem)
         for each in FILES
     ],
 )

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from persistence.cli.terminal import safe
+from persistence.storage import commit
+from persistence.storage.layout import UNFINISHED_LEASE, Layout
 from persistence.storage.locks import LockFile
 from tests.cli.command_runner import Command, Place
-from tests.http.test_attachments import DEFINITION, LISTS
 from tests.published import definition
 from tests.sidecars import resealed, said
 
@@ -27,26 +28,6 @@ D = "hr/leave/data/d"
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "data")
-
-
-@pytest.mark.parametrize(
-    ("format_", "scan", "photo"),
-    [
-        ("4.0.0", "s/scan", "s/r/photo"),
-        ("4.8.0", "s/scan", "s/r/r-iteration/photo"),
-        ("2019.1.0", "s/g/scan", "s/r/r-iteration/photo"),
-    ],
-)
-def test_controls_have_their_paths_in_the_format_of_data_at_rest(
-    place: Place, tmp_path: Path, format_: str, scan: str, photo: str
-) -> None:
-    marked = DEFINITION.replace('id="scan-control"', 'id="scan-control" class="fr-search fr-encrypt"')
-    (tmp_path / "own.toml").write_text(f'"svc.persistence.*.data-format-version" = "{format_}"')
-    place.put("hr/leave/form/form.xhtml", marked.format(LISTS).encode())
-    lines = place.lines("show", "hr/leave", "--config", str(tmp_path / "own.toml"))
-    at = lines.index(f"3 controls, with paths in data of format {format_}:")
-    assert lines[at + 1 : at + 3] == ["NAME KIND PATH MARKS", f"scan attachment {scan} indexed encrypted"]
-    assert lines[at + 4] == f"photo image-attachment {photo}"
 
 
 def test_names_on_disk_are_shown_as_in_the_url(tmp_path: Path) -> None:
@@ -153,3 +134,18 @@ def test_nobody_is_waited_for(place: Place) -> None:
                 stack.enter_context(LockFile(str(lock)).exclusive("in use"))
         assert len(place.lines("forms")) == 3
         assert place.lines("show", D)[0] == D
+
+
+def test_what_a_killed_lock_left_is_removed_when_it_is_nobodys_work_any_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Path(Layout(str(place.root)).lease("d") + UNFINISHED_LEASE)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b'{"docu')
+    left.chmod(0o640)
+    assert place.lines("check", "--repair") == []
+    assert left.exists()
+    monkeypatch.setattr(commit, "ABANDONED_AFTER", -1.0)
+    (line,) = place.lines("check", "--repair", status=3)
+    assert "stray-temporary" in line
+    assert not left.exists()

@@ -398,7 +398,7 @@ def test_forms_are_listed(client: PersistenceClient) -> None:
 
 def test_the_health_of_a_service(client: PersistenceClient) -> None:
     assert client.health().is_ready
-    with PersistenceClient("http://127.0.0.1:1") as nobody:
+    with PersistenceClient("http://127.0.0.1:1", policy=CallPolicy(attempts=1)) as nobody:
         assert not nobody.health().is_alive
         assert "cannot be reached" in nobody.health().cause
 
@@ -503,7 +503,7 @@ class Callers:
     clerk: PersistenceClient
 
 
-@pytest.fixture(params=["svc", "orbeon"])
+@pytest.fixture(params=["svc", pytest.param("orbeon", marks=pytest.mark.long)])
 def callers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callers]:
     prefix = "svc" if request.param == "svc" else "oxf.fr"
     settings = (

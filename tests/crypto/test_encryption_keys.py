@@ -20,23 +20,19 @@ def keys_in(file: Path, *given: str) -> EncryptionKeys:
     return EncryptionKeys(str(file), trees=[str(file.parent / "data")], given=given)
 
 
-def test_without_a_file_there_is_no_key(file: Path) -> None:
-    ring = keys_in(file).ring()
-    assert ring.writing is None
-    with pytest.raises(ConfigurationError):
-        ring.to_write()
-
-
-def test_the_newest_key_encrypts_and_all_decrypt_at_once(file: Path) -> None:
+def test_the_newest_key_encrypts_and_all_decrypt_at_once_and_without_a_file_there_is_none(file: Path) -> None:
     keys = keys_in(file)
-    seen = [keys.ring()]
+    none = keys.ring()
+    assert (none.writing, none.keys) == (None, {})
+    with pytest.raises(ConfigurationError):
+        none.to_write()
     first = keys.new()
     assert keys.ring().writing == first
     second = keys_in(file).new()
     assert keys.ring().writing == second
     assert set(keys.ring().keys) == {first, second}
     assert [key.id for key in keys.list()] == [first, second]
-    assert seen[0].keys == {}
+    assert none.keys == {}
 
 
 def test_only_its_user_may_read_the_file(file: Path) -> None:

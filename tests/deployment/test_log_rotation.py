@@ -24,7 +24,7 @@ from tests.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "config/logrotate.conf"
 LOGROTATE = shutil.which("logrotate", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
-ROTATIONS = 3
+ROTATIONS = 2
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_no_line_is_lost_while_logrotate_rotates(service: Service, tmp_path: Pat
             sent.append(f"{thread}-{number}")
             service.get("hr/leave/data/1/data.xml", {"X-Request-Id": sent[-1]})
             number += 1
-            time.sleep(0.005)  # some hundred requests for each rotation are enough
+            time.sleep(0.02)  # a hundred requests for each rotation are enough
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
     for thread in threads:

@@ -3,7 +3,7 @@
 import re
 
 from tests.docs.markdown import DOCS, rows
-from tests.metrics.known import known
+from tests.metrics.test_metrics import known
 
 PAGE = DOCS / "metrics.md"
 

@@ -41,7 +41,7 @@ REASONS = {
 _ELSEWHERE = {
     "git.md": "tests/maintenance/test_git.py",
     "orbeon.md": "tests/http/test_orbeon_guide.py",
-    "postgresql.md": "tests/postgresql/test_documentation.py",
+    "postgresql.md": "tests/postgresql/test_starting.py",
     "reporting.md": "tests/http/test_reporting.py",
 }
 """Pages whose examples another test runs, with documents of its own."""

@@ -1,1 +1,0 @@
-"""Events of changes: feed, webhooks, and what kills leave."""

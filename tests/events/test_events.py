@@ -2,13 +2,16 @@
 
 import base64
 import hmac
+import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,19 +29,23 @@ from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.properties.properties import Properties
 from persistence.providers import webhooks
+from persistence.services import changes
 from persistence.services.rules import Put
 from persistence.settings import Webhook
 from persistence.storage import files
 from persistence.storage.store import Store
-from tests.events.receiver import Target, target
+from tests import rig_service
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened, services
 from tests.pages.administrator import PEER, administrator
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
+from tests.providers import Provider, Received, Reply, providing
 from tests.published import definition
-from tests.service import Answer, Service
+from tests.rigs import strikes
+from tests.rigs.strikes import Injector
+from tests.service import V1, Answer, Service, running
 from tests.waiting import eventually
 
 SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
@@ -48,13 +55,38 @@ _NUMBERS = count(1)
 DOCUMENT = ["created", "updated", "stage_changed", "deleted", "created"]
 
 
+class Target:
+    """What a webhook reaches: it answers with ``statuses`` and then with 204, and not at all while it ``hangs``."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        self.hangs = threading.Event()
+
+    def __call__(self, _: Received) -> Reply:
+        while self.hangs.is_set():
+            time.sleep(0.02)
+        return Reply(self.statuses.pop(0) if self.statuses else 204)
+
+
 @dataclass
 class Following:
-    """A service, its target, and what follows its feed."""
+    """A service, the target of its webhook, and what follows its feed."""
 
     service: Service
     target: Target
+    provider: Provider
     options: list[str]
+
+    @property
+    def received(self) -> list[Received]:
+        return self.provider.received
+
+    def documents(self) -> list[str]:
+        """The documents of the events that were delivered."""
+        return [msgspec.json.decode(each.body)["data"]["document"] for each in self.received]
+
+    def await_delivered(self, number: int) -> None:
+        eventually(lambda: len(self.received) >= number, PATIENCE)
 
     def command(self, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
         """What a command prints, run beside the service."""
@@ -87,6 +119,11 @@ class Following:
             found, cursor = found + page["changes"], page["next"]
         return [each["type"] for each in found]
 
+    def save(self, form: str, documents: int) -> None:
+        """Save ``D0``, ``D1`` and so on."""
+        for number in range(documents):
+            self.service.save(form, f"D{number}")
+
 
 def settings_of(url: str, name: str = "crm", more: str = "") -> str:
     return f"""
@@ -101,6 +138,19 @@ types = ["document.*"]
 """
 
 
+def url_of(provider: Provider) -> str:
+    return f"http://127.0.0.1:{provider.port}/hook"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _impatient() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(webhooks, "_TERM", 2.0)
+        for module in (changes, webhooks):
+            patched.setattr(module, "_LOOK", 0.02)
+        yield
+
+
 @pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
 def following(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Following]:
     directory = tmp_path_factory.mktemp("events")
@@ -108,11 +158,12 @@ def following(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param == "database":
         place = request.getfixturevalue("database_server").uri(postgresql.fresh_schema())
     env = {"PERSISTENCE_LOCAL": str(directory / "local")}
-    with pytest.MonkeyPatch.context() as patched, target() as found, ExitStack() as stack:
-        patched.setattr(webhooks, "_TERM", 2.0)
-        service = stack.enter_context(serving(directory, settings=settings_of(found.url), env=env, place=place))
+    with (
+        providing(target := Target()) as provider,
+        serving(directory, settings=settings_of(url_of(provider)), env=env, place=place) as service,
+    ):
         options = ["--config", str(directory / "settings.toml"), "--data", place or str(directory / "data")]
-        result = Following(service, found, options)
+        result = Following(service, target, provider, options)
         eventually(lambda: result.state, PATIENCE)
         yield result
 
@@ -124,7 +175,7 @@ def form(following: Following) -> str:
     following.service.publish(name, definition(""))
     while following.types_after(cursor, 1)[-1] != "form.published":
         cursor = following.page(cursor)["next"]
-    following.target.received.clear()
+    following.received.clear()
     return name
 
 
@@ -180,7 +231,7 @@ def test_a_follower_waits_for_a_change(following: Following, form: str) -> None:
     cursor = following.page()["next"]
     while following.page(cursor)["changes"]:
         cursor = following.page(cursor)["next"]
-    began, saving = time.monotonic(), threading.Timer(0.5, lambda: following.service.save(form, "D"))
+    began, saving = time.monotonic(), threading.Timer(0.2, lambda: following.service.save(form, "D"))
     saving.start()
     page = following.page(cursor, wait=10)
     saving.join()
@@ -213,8 +264,7 @@ def test_a_feed_refuses_what_it_does_not_know(
 
 def test_a_page_goes_on_where_the_one_before_ended(following: Following, form: str) -> None:
     cursor = following.page()["next"]
-    for number in range(5):
-        following.service.save(form, f"D{number}")
+    following.save(form, 5)
     assert len(following.types_after(cursor, 5)) >= 5
     found: list[int] = []
     has_more = True
@@ -228,9 +278,9 @@ def test_a_page_goes_on_where_the_one_before_ended(following: Following, form: s
 
 def test_a_webhook_gets_signed_events_of_its_types(following: Following, form: str) -> None:
     following.service.save(form, "D")
-    eventually(lambda: following.target.received, PATIENCE)
-    (got,) = following.target.received
-    assert got.event["type"] == "document.created"  # the publication before it is not of its types
+    following.await_delivered(1)
+    (got,) = following.received
+    assert msgspec.json.decode(got.body)["type"] == "document.created"  # the publication is not of its types
     identity, seconds = got.headers["webhook-id"], got.headers["webhook-timestamp"]
     assert abs(int(seconds) - time.time()) < 60
     signed = f"{identity}.{seconds}.".encode() + got.body
@@ -245,12 +295,10 @@ def test_a_failed_delivery_is_repeated_in_order(
 ) -> None:
     monkeypatch.setattr(webhooks, "_BACKOFF", (0,))
     following.target.statuses[:] = [500, 302]
-    for number in range(3):
-        following.service.save(form, f"D{number}")
-    eventually(lambda: len(following.target.received) >= 5, PATIENCE)
-    documents = [each.event["data"]["document"] for each in following.target.received]  # type: ignore[index]
-    assert documents == ["D0", "D0", "D0", "D1", "D2"]
-    assert len({each.headers["webhook-id"] for each in following.target.received}) == 3
+    following.save(form, 3)
+    following.await_delivered(5)
+    assert following.documents() == ["D0", "D0", "D0", "D1", "D2"]
+    assert len({each.headers["webhook-id"] for each in following.received}) == 3
 
 
 def test_what_is_given_up_can_be_delivered_again(
@@ -259,90 +307,78 @@ def test_what_is_given_up_can_be_delivered_again(
     monkeypatch.setattr(webhooks, "_BACKOFF", (0,))
     monkeypatch.setattr(webhooks, "MOST_ATTEMPTS", 2)
     following.target.statuses[:] = [500, 500]
-    following.service.save(form, "D0")
-    following.service.save(form, "D1")
-    eventually(lambda: len(following.target.received) >= 3, PATIENCE)
+    following.save(form, 2)
+    following.await_delivered(3)
     eventually(lambda: following.state["given_up"] == 1, PATIENCE)
     (dead,) = following.command("--given-up", "crm")
     assert (dead["type"], dead["about"]) == ("document.created", f"{form}/D0")
     assert dead["cause"] == "the target answers 500"
-    following.target.received.clear()
+    following.received.clear()
     assert following.command("--replay", "crm") == [{"target": "crm", "action": "replay", "after": dead["number"] - 1}]
-    eventually(lambda: len(following.target.received) >= 2, PATIENCE)
-    documents = [each.event["data"]["document"] for each in following.target.received]  # type: ignore[index]
-    assert documents == ["D0", "D1"]
+    following.await_delivered(2)
+    assert following.documents() == ["D0", "D1"]
     assert following.command("--given-up", "crm") == []
-    assert following.state["waiting"] == 0
+    eventually(lambda: following.state["waiting"] == 0, PATIENCE)
 
 
 def test_what_is_asked_for_during_a_delivery_happens(following: Following, form: str) -> None:
     delivered = following.state["delivered"]
-    following.target.asked.clear()
     following.target.hangs.set()
     try:
         following.service.save(form, "D0")
-        assert following.target.asked.wait(PATIENCE)
+        following.await_delivered(1)
         following.command("--replay", "crm", "--after", str(delivered))
     finally:
         following.target.hangs.clear()
-    eventually(lambda: len(following.target.received) == 2, PATIENCE)
+    following.await_delivered(2)
 
 
-def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> None:
+def require_paused(following: Following, *, waiting: int, delivered: int) -> None:
+    """A delivery to a target that is not paused begins as soon as its event has a number."""
+    eventually(lambda: shown(following) == {"waiting": waiting, "paused": 1}, PATIENCE)
+    time.sleep(0.3)
+    assert len(following.received) == delivered
+
+
+def shown(following: Following) -> dict[str, float]:
+    """What the metrics say of the target."""
+    figures = r'persistence_events_(waiting|paused)\{place="[^"]+",target="crm"\} ([0-9.]+)'
+    text = following.service.raw("GET", "/metrics").body.decode()
+    return {name: float(value) for name, value in re.findall(figures, text)}
+
+
+def test_a_target_that_is_gone_is_paused_and_shows_in_the_metrics(following: Following, form: str) -> None:
     following.target.statuses[:] = [410]
     following.service.save(form, "D0")
     eventually(lambda: following.state["cause"] == "the target answers 410", PATIENCE)
     following.service.save(form, "D1")
-    time.sleep(1.5)
-    assert len(following.target.received) == 1
+    require_paused(following, waiting=2, delivered=1)
     following.command("--resume", "crm")
-    eventually(lambda: len(following.target.received) == 3, PATIENCE)
+    following.await_delivered(3)
     following.command("--pause", "crm")
     following.service.save(form, "D2")
-    time.sleep(1.5)
-    assert len(following.target.received) == 3
+    require_paused(following, waiting=1, delivered=3)
     following.command("--resume", "crm")
-    eventually(lambda: len(following.target.received) == 4, PATIENCE)
-
-
-def test_a_paused_target_shows_in_the_metrics(following: Following, form: str) -> None:
-    following.command("--pause", "crm")
-    following.service.save(form, "D0")
-    figures = r'persistence_events_(waiting|paused)\{place="[^"]+",target="crm"\} ([0-9.]+)'
-
-    def shown() -> dict[str, float]:
-        text = following.service.raw("GET", "/metrics").body.decode()
-        return {name: float(value) for name, value in re.findall(figures, text)}
-
-    eventually(lambda: shown() == {"waiting": 1, "paused": 1}, PATIENCE)
-    following.command("--resume", "crm")
-    eventually(lambda: shown() == {"waiting": 0, "paused": 0}, PATIENCE)
+    following.await_delivered(4)
+    eventually(lambda: shown(following) == {"waiting": 0, "paused": 0}, PATIENCE)
 
 
 def test_no_request_waits_for_a_target_that_hangs(following: Following, form: str) -> None:
     following.target.hangs.set()
     try:
         began = time.monotonic()
-        for number in range(10):
-            following.service.save(form, f"D{number}")
+        following.save(form, 10)
         assert following.page()["changes"] == []
         assert time.monotonic() - began < 8
     finally:
         following.target.hangs.clear()
     following.command("--resume", "crm")
-    eventually(
-        lambda: (
-            {each.event["data"]["document"] for each in following.target.received}  # type: ignore[index]
-            == {f"D{number}" for number in range(10)}
-        ),
-        2 * PATIENCE,
-    )
+    eventually(lambda: set(following.documents()) == {f"D{number}" for number in range(10)}, 2 * PATIENCE)
 
 
 def test_events_are_kept_within_bounds(following: Following, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cursor = following.page()["next"]
-    for number in range(5):
-        following.service.save(form, f"D{number}")
+    following.save(form, 5)
     assert len(following.types_after(cursor, 5)) >= 5
     monkeypatch.setattr(outbox, "MOST_EVENTS", 2)
     eventually(lambda: following.changes(cursor).status == 410, 100)
@@ -364,13 +400,14 @@ def test_a_renewed_feed_begins_anew(following: Following, form: str) -> None:
         410, f"of another feed: read everything, and then the changes since {renewed['feed']}."
     )
     following.service.save(form, "D")
-    eventually(lambda: following.target.received, PATIENCE)
+    following.await_delivered(1)
 
 
 def test_the_page_shows_targets_and_acts_on_them(tmp_path: Path) -> None:
-    with target() as found:
-        found.statuses[:] = [410]
-        page = administrator(tmp_path, trusted=("127.0.0.1",), events=True, webhook={"crm": Webhook(found.url, SECRET)})
+    with providing(target := Target()) as provider:
+        target.statuses[:] = [410]
+        crm = Webhook(url_of(provider), SECRET)
+        page = administrator(tmp_path, trusted=("127.0.0.1",), events=True, webhook={"crm": crm})
 
         def shows(text: str) -> bool:
             page.get("/admin/events")
@@ -384,9 +421,9 @@ def test_the_page_shows_targets_and_acts_on_them(tmp_path: Path) -> None:
         assert SECRET not in page.text
         page.do("/admin/actions/events-resume?datasource=&target=crm")
         assert "The delivery to crm goes on." in page.text
-        eventually(lambda: len(found.received) == 2 and shows("in order"), PATIENCE)
+        eventually(lambda: len(provider.received) == 2 and shows("in order"), PATIENCE)
         page.do("/admin/actions/events-replay?datasource=&target=crm&after=0")
-        eventually(lambda: len(found.received) == 3, PATIENCE)
+        eventually(lambda: len(provider.received) == 3, PATIENCE)
         for wrong, status in (("target=crm&datasource=x", 400), ("target=x", 404), ("target=crm&after=x", 400)):
             assert page.get(f"/admin/actions/events-replay?{wrong}").status_code == status
 
@@ -429,16 +466,15 @@ def test_a_change_waits_until_another_thread_has_made_the_outbox(
         second.result()
 
 
-def test_without_events_there_is_no_feed(tmp_path: Path) -> None:
-    with serving(tmp_path, settings='administrators = ["trusted"]') as service:
-        assert service.call("GET", "changes").refuses(404, "changes are not recorded")
-        service.save("hr/leave", "D")
-    assert not (tmp_path / "data/.events").exists()
-
-
-def test_only_administrators_follow(tmp_path: Path) -> None:
-    with serving(tmp_path, settings="events = true") as service:
-        assert service.call("GET", "changes").refuses(403, "may follow changes")
+def test_there_is_no_feed_without_events_and_for_strangers(tmp_path: Path) -> None:
+    for settings, status, cause in (
+        ('administrators = ["trusted"]', 404, "changes are not recorded"),
+        ("events = true", 403, "may follow changes"),
+    ):
+        with serving(tmp_path, settings=settings) as service:
+            assert service.call("GET", "changes").refuses(status, cause)
+            service.save("hr/leave", "D")
+        assert (tmp_path / "data/.events").exists() is (status == 403)
 
 
 @pytest.mark.parametrize(
@@ -446,15 +482,9 @@ def test_only_administrators_follow(tmp_path: Path) -> None:
     [
         (settings_of("ftp://x/"), "webhook"),
         (settings_of("http://localhost:8080/x", more='bind = "127.0.0.1:8080"'), "is that of this service"),
-        (
-            settings_of("http://127.0.0.1:8080/x", more='bind = "0.0.0.0:8080"\ninsecure = true'),
-            "is that of this service",
-        ),
+        (settings_of("http://127.0.0.1:8/x", more='bind = "0.0.0.0:8"\ninsecure = true'), "is that of this service"),
         (settings_of("http://x:99999/"), "cannot be read"),
-        (
-            settings_of("https://x/").replace('"document.*"', '"document.saved"'),
-            "no event has the type 'document.saved'",
-        ),
+        (settings_of("https://x/").replace("document.*", "document.saved"), "no event has the type 'document.saved'"),
         (settings_of("https://x/").replace(SECRET, "geheim"), "webhook"),
         (settings_of("https://x/").replace("events = true", ""), "gets no events while the setting events is false"),
     ],
@@ -469,3 +499,94 @@ def test_a_target_that_cannot_be_is_refused_at_the_start(
     assert cause in str(error.value)
     assert "geheim" not in str(error.value)
     assert SECRET not in str(error.value)
+
+
+# Kills at system calls of a save: every commit has its event afterwards, in order, and nothing else has one.
+
+_CALLS = ("fsync", "link", "linkat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "pwrite64", "sendto")
+_SETTINGS = """
+events = true
+administrators = ["trusted"]
+"svc.persistence.proxy.disable-version-history.short.*" = true
+"""
+_RECOVERED = 40.0
+Ask = Callable[[Service, str], Answer]
+
+
+def _path(document: str) -> str:
+    return f"{document}/data/D/data.xml"
+
+
+def _save(service: Service, document: str) -> Answer:
+    return service.put(_path(document), b"<d/>", **V1)
+
+
+def _delete(service: Service, document: str) -> Answer:
+    return service.delete(_path(document))
+
+
+def _instants(service: Service, document: str) -> list[str]:
+    """The instants of all revisions that are on disk, oldest first."""
+    folder = service.data / document / "data/D"
+    found = [folder / "data.xml.json", *folder.glob(".history/*.data.xml.json")]
+    return sorted({json.loads(each.read_bytes())["modified"] for each in found if each.exists()})
+
+
+def _events(service: Service) -> dict[str, list[str]]:
+    """The timestamps of the events of each form, in their order."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    cursor, has_more = "start", True
+    while has_more:
+        page = json.loads(service.call("GET", f"changes?since={cursor}&limit=1000").body)
+        cursor, has_more = page["next"], page["has_more"]
+        for each in page["changes"]:
+            found[f"{each['data']['app']}/{each['data']['form']}"].append(each["timestamp"])
+    return found
+
+
+@contextmanager
+def _serving(directory: Path) -> Iterator[Service]:
+    file = directory / "settings.toml"
+    file.write_text(_SETTINGS)
+    module, env = rig_service.__name__, rig_service.ENVIRONMENT
+    with running(directory, workers=1, threads=1, module=module, env=env, options=("--config", str(file))) as service:
+        yield service
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("app", "is_written_again"), [("long", False), ("short", True)])
+def test_a_kill_costs_no_event(tmp_path: Path, step: int, app: str, *, is_written_again: bool) -> None:
+    """In ``short`` no history is kept: the next save replaces the revision that the killed one has committed."""
+    strikes.require(tmp_path)
+    expected: dict[str, set[str]] = {}
+    late, numbers = 0, count()
+
+    with _serving(tmp_path) as service:
+        injector = Injector(service, tmp_path)
+
+        def fresh(saves: int) -> str:
+            document = f"{app}/form{next(numbers)}"
+            service.get(_path(document))  # the worker has its thread from the first request on
+            expected[document] = {_save(service, document).instant for _ in range(saves)}
+            return document
+
+        for saves, ask in ((0, _save), (1, _save), (2, _delete)):
+            points = injector.points(partial(ask, service, undisturbed := fresh(saves)), _CALLS)
+            expected.pop(undisturbed)
+            for point in points[::step]:
+                document = fresh(saves)
+                injector.strike(point, "signal=KILL", partial(ask, service, document))
+                expected[document] |= set(_instants(service, document))
+                late += len(expected[document]) > len(_events(service)[document])
+                if is_written_again:
+                    assert _save(service, document).status in (201, 204)
+                    expected[document] |= set(_instants(service, document))
+        ends = time.monotonic() + _RECOVERED
+        while wrong := {
+            name: (sorted(instants), found)
+            for name, instants in expected.items()
+            if (found := _events(service)[name]) != sorted(instants)
+        }:
+            assert time.monotonic() < ends, wrong
+            time.sleep(0.5)
+    assert late > 0, "no kill was between a commit and its event"

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -13,29 +15,31 @@ from persistence.forms.definition_metadata import MetadataReader
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE
 from persistence.model.typed_values import OrderedType
 from persistence.model.versions import DATA_FORMATS, IndexKey, PathStep
-from tests.forms.test_paths import CONTENT, SHAPES, USE, definitions, template
-from tests.forms.vectors import COMPONENT, META_4_8, META_2019, V7, V8, Form, bind, cell, grid, published, section
-from tests.orders import DEFINITION as FORM
+from tests.forms.test_paths import CONTENT, SHAPES, definitions
+from tests.forms.vectors import META_4_8, META_2019, V7, V8, Form, bind, cell, grid, published, section, template, use
+from tests.orders import DEFINITION as ORDER
 
-
-def paths(form: Form) -> dict[str, dict[str, str]]:
-    found = read_controls(form.document().encode())
-    return {each.name: {version: "/".join(each.path(version)) for version in DATA_FORMATS} for each in found}
-
-
-S_C = Form("<form/>", bind("s", bind("g", bind("c"))), section("s", grid("g", cell("c"))))
+NAMED = 'id="c-control" bind="c-bind"'
+INPUT = f"<xf:input {NAMED}><fr:index/></xf:input>"
+S_G_C = Form("<form/>", bind("s", bind("g", bind("c"))), section("s", grid("g", f"<fr:c>{INPUT}</fr:c>")))
 
 
 def test_the_path_is_that_of_the_binds_whatever_format_a_definition_says_it_is_in() -> None:
-    assert paths(V7) == paths(replace(V7, meta=META_4_8))
-    assert paths(S_C)["c"] == dict.fromkeys(DATA_FORMATS, "s/g/c")
+    one, other = (
+        {
+            each.name: [each.path(version) for version in DATA_FORMATS]
+            for each in read_controls(form.document().encode())
+        }
+        for form in (V7, replace(V7, meta=META_4_8))
+    )
+    assert one == other
 
 
 def test_the_controls_of_section_templates_come_last_with_the_path_of_their_section() -> None:
     twice = replace(
         V8,
         binds=bind("who") + bind("whom", bind("whom-iteration")) + V8.binds.replace(bind("who"), ""),
-        body=section("whom", f'<component:contact xmlns:component="{COMPONENT}"/>', ' repeat="content"') + V8.body,
+        body=section("whom", use("contact"), CONTENT) + V8.body,
     )
     found = [("/".join(each.path("4.8.0")), each.kind) for each in read_controls(published(twice).encode())]
     assert found == [
@@ -47,33 +51,7 @@ def test_the_controls_of_section_templates_come_last_with_the_path_of_their_sect
     ]
 
 
-MARKS = [
-    ('<xf:input id="c-control" bind="c-bind"/>', False, False),
-    ('<xf:input id="c-control" bind="c-bind"><fr:index/></xf:input>', True, False),
-    ('<xf:input id="c-control" bind="c-bind"><fr:encrypt/></xf:input>', False, True),
-    ('<xf:input id="c-control" bind="c-bind"><encrypt/></xf:input>', False, False),
-    ('<xf:input id="c-control" bind="c-bind" class="fr-encrypt fr-index"/>', True, True),
-]
-
-
-@pytest.mark.parametrize(("view", "is_indexed", "is_encrypted"), MARKS)
-def test_a_control_is_marked_by_an_element_or_by_a_class(view: str, *, is_indexed: bool, is_encrypted: bool) -> None:
-    form = replace(S_C, body=section("s", grid("g", f"<fr:c>{view}</fr:c>")))
-    (control,) = read_controls(form.document().encode())
-    assert (control.is_indexed, control.is_encrypted) == (is_indexed, is_encrypted)
-
-
-def test_a_control_that_appears_twice_is_one_with_the_marks_of_both() -> None:
-    again = '<fr:c><xf:output id="c-control" bind="c-bind" class="fr-index"/></fr:c>'
-    (control,) = read_controls(replace(S_C, body=section("s", grid("g", cell("c") + again))).document().encode())
-    assert (control.kind, control.is_indexed) == ("input", True)
-
-
 # The keys of an index: its controls in their order, and the paths to their values
-
-
-MARKED = '<xf:input id="c-control" bind="c-bind"><fr:index/></xf:input>'
-S_G_C = Form("<form/>", bind("s", bind("g", bind("c"))), section("s", grid("g", f"<fr:c>{MARKED}</fr:c>")))
 
 
 def keyed(form: Form | str, data_format: str = "2019.1.0") -> list[str]:
@@ -81,86 +59,45 @@ def keyed(form: Form | str, data_format: str = "2019.1.0") -> list[str]:
     return [key.path for key in read_index_keys(text.encode(), data_format)]
 
 
-def plain(*entries: str) -> str:
-    """Metadata that lists plain grids by their paths."""
-    said = [
-        {
-            "containerPath": [{"value": step} for step in entry.split("/")[:-1]],
-            "newGridElem": {"value": entry.split("/")[-1]},
-        }
-        for entry in entries
-    ]
-    return f'<migration version="2019.1.0">{json.dumps({"migrations": said})}</migration>'
-
-
-def repeated(*entries: str) -> str:
-    """Metadata that lists repeated grids by their paths."""
-    said = [{"path": entry, "iteration-name": f"{entry.split('/')[-1]}-iteration"} for entry in entries]
-    return f'<migration version="4.8.0">{json.dumps(said)}</migration>'
-
-
-ORDER = ["customer/name", "customer/topics", "customer/email", "customer/status", "items/lines/product"]
-LATEST = [
-    "customer/customer-grid/name",
-    "customer/customer-grid/topics",
-    "customer/customer-grid/email",
-    "customer/customer-grid/status",
-    "items/lines/lines-iteration/product",
-]
-
-
-def test_the_order_form_has_five_keys_those_with_an_element_first() -> None:
-    assert keyed(FORM, "4.0.0") == ORDER
-    assert read_index_keys(FORM.encode(), "4.0.0")[0].steps == (PathStep("customer"), PathStep("name"))
-
-
-def test_a_key_has_the_type_of_its_bind_if_values_of_that_have_an_order() -> None:
-    form = FORM.replace('ref="email"', 'ref="email" type="xf:email"')
-    form = form.replace('ref="status"', 'ref="status" type="xf:date"')
-    types = {key.path: key.type for key in read_index_keys(form.encode(), "4.0.0")}
-    assert types == dict.fromkeys(ORDER) | {"customer/status": OrderedType.DATE}
-
-
-def test_the_keys_are_those_of_the_format_that_data_is_stored_in() -> None:
-    assert keyed(FORM, "4.8.0") == [*ORDER[:-1], LATEST[-1]]
-    assert keyed(FORM, "2019.1.0") == LATEST
-
-
-@pytest.mark.parametrize("data_format", DATA_FORMATS)
-def test_without_the_migration_metadata_paths_stay_as_the_binds_have_them(data_format: str) -> None:
-    without = re.sub("<migration.*</migration>", "", FORM, flags=re.DOTALL)
-    assert keyed(without, data_format) == LATEST
-
-
-NAMED = 'id="c-control" bind="c-bind"'
-
-
 @pytest.mark.parametrize(
-    ("attributes", "inside", "is_indexed"),
+    ("attributes", "inside", "is_indexed", "is_encrypted"),
     [
-        *((f'{NAMED} class="{each}"', "", True) for each in ("fr-index", "fr-summary", "fr-search", "x fr-summary\ty")),
-        *((f'{NAMED} class="{each}"', "", False) for each in ("fr-indexed", "FR-INDEX", "fr-index-no", "")),
-        (NAMED, "<fr:index/>", True),
-        (NAMED, '<index xmlns=""/>', True),
-        (NAMED, '<x:index xmlns:x="urn:x"/>', True),
-        (NAMED, '<xf:label/><fr:index><fr:summary-show column="false" search="false"/></fr:index>', True),
-        (NAMED, "<xf:label><fr:index/></xf:label>", False),
-        *((NAMED, each, False) for each in ("<fr:indexed/>", "<!--fr:index-->", "")),
-        *(
-            (f'{each} bind="c-bind"', "<fr:index/>", False)
-            for each in ('id="c"', 'id="-control"', 'id="control"', 'id="c-other"', "")
-        ),
-        *(
-            (f'id="c-control" {each}', "<fr:index/>", False)
-            for each in ('bind="d-bind"', 'bind="c"', 'bind="fr-form-binds"', "")
-        ),
+        (NAMED, "", False, False),
+        *((f'{NAMED} class="{each}"', "", True, False)
+          for each in ("fr-index", "fr-summary", "fr-search", "x fr-summary\ty")),
+        *((f'{NAMED} class="{each}"', "", False, False) for each in ("fr-indexed", "FR-INDEX", "fr-index-no", "")),
+        (f'{NAMED} class="fr-encrypt fr-index"', "", True, True),
+        (NAMED, "<fr:index/>", True, False),
+        (NAMED, "<fr:encrypt/>", False, True),
+        (NAMED, "<encrypt/>", False, False),
+        (NAMED, '<index xmlns=""/>', True, False),
+        (NAMED, '<x:index xmlns:x="urn:x"/>', True, False),
+        (NAMED, '<xf:label/><fr:index><fr:summary-show column="false" search="false"/></fr:index>', True, False),
+        (NAMED, "<xf:label><fr:index/></xf:label>", False, False),
+        *((NAMED, each, False, False) for each in ("<fr:indexed/>", "<!--fr:index-->")),
+        *((f'{each} bind="c-bind"', "<fr:index/>", False, False)
+          for each in ('id="c"', 'id="-control"', 'id="control"', 'id="c-other"', "")),
+        *((f'id="c-control" {each}', "<fr:index/>", False, False)
+          for each in ('bind="d-bind"', 'bind="c"', 'bind="fr-form-binds"', "")),
     ],
-)
+)  # fmt: skip
 def test_a_class_or_an_element_in_any_namespace_marks_a_control_with_a_name_and_a_bind(
-    attributes: str, inside: str, *, is_indexed: bool
+    attributes: str, inside: str, *, is_indexed: bool, is_encrypted: bool
 ) -> None:
-    view = f"<fr:c><xf:input {attributes}>{inside}</xf:input></fr:c>"
-    assert keyed(replace(S_G_C, body=section("s", grid("g", view)))) == ["s/g/c"] * is_indexed
+    form = replace(S_G_C, body=section("s", grid("g", f"<fr:c><xf:input {attributes}>{inside}</xf:input></fr:c>")))
+    assert keyed(form) == ["s/g/c"] * is_indexed
+    controls = [each for each in read_controls(form.document().encode()) if each.name == "c"]
+    assert any(each.is_indexed for each in controls) is is_indexed
+    assert any(each.is_encrypted for each in controls) is is_encrypted
+
+
+def test_a_control_that_appears_twice_is_one_with_the_marks_of_both_and_a_path_is_a_key_once() -> None:
+    again = f'<fr:c><xf:output {NAMED} class="fr-index"/></fr:c>'
+    form = replace(S_G_C, body=section("s", grid("g", cell("c") + again)))
+    (control,) = read_controls(form.document().encode())
+    assert (control.kind, control.is_indexed) == ("input", True)
+    twice = INPUT.replace("bind=", 'class="fr-search" bind=') + INPUT.replace("c-control", "other-control")
+    assert keyed(replace(S_G_C, body=S_G_C.body.replace(INPUT, twice))) == ["s/g/c"]
 
 
 @pytest.mark.parametrize("suffix", ["control", "grid", "section", "template", "repeat", "bind"])
@@ -178,69 +115,72 @@ def test_all_with_an_element_come_before_all_with_a_class_and_the_own_before_tho
     form = Form(
         "<form/>",
         bind("s", bind("a") + bind("b")) + bind("t") + bind("u"),
-        "".join(section(name, f'<k:one xmlns:k="{COMPONENT}"/>') for name in ("t", "u"))
-        + section("s", view("a", "fr-search") + view("b", "", index)),
-        xbl=library("one", bind("c") + bind("d"), view("c", "fr-summary") + view("d", "fr-summary", index)),
+        section("t", use()) + section("u", use()) + section("s", view("a", "fr-search") + view("b", "", index)),
+        xbl=template("one", bind("c") + bind("d"), view("c", "fr-summary") + view("d", "fr-summary", index)),
     )
     assert keyed(form) == ["s/b", "t/d", "u/d", "s/a", "t/c", "u/c"]
 
 
-def library(name: str, binds: str, body: str) -> str:
-    return f"""<xbl:xbl><xbl:binding class="fr-section-component" element="k|{name}" xmlns:k="{COMPONENT}">
-      <xbl:implementation><xf:model><xf:bind id="fr-form-binds" ref="instance('fr-form-instance')">{binds}</xf:bind>
-      </xf:model></xbl:implementation><xbl:template><xf:group>{body}</xf:group></xbl:template></xbl:binding></xbl:xbl>"""
-
-
-TEMPLATE = Form(
-    "<form/>",
-    bind("who", bind("who-iteration")),
-    section("who", f'<k:one xmlns:k="{COMPONENT}"/>', ' repeat="content"'),
-    xbl=library(
-        "one",
-        bind("g", bind("c")) + bind("r", bind("r-iteration", bind("d"))),
-        grid("g", f"<fr:c>{MARKED}</fr:c>")
-        + grid("r", f"<fr:c>{MARKED.replace('c-', 'd-')}</fr:c>", ' repeat="content"'),
-    ),
-    meta=META_2019 + plain("who/who-iteration/g") + repeated("who/who-iteration/r"),
-)
-
-
-def test_a_repeated_section_keeps_its_iteration_in_all_formats_and_template_grids_are_listed_with_their_section() -> (
-    None
-):
-    assert keyed(TEMPLATE, "4.0.0") == ["who/who-iteration/c", "who/who-iteration/r/d"]
-    assert keyed(TEMPLATE, "4.8.0") == ["who/who-iteration/c", "who/who-iteration/r/r-iteration/d"]
-    assert keyed(TEMPLATE, "2019.1.0") == ["who/who-iteration/g/c", "who/who-iteration/r/r-iteration/d"]
-
-
-def test_an_old_body_is_a_group() -> None:
+def test_an_old_body_is_a_group_and_what_is_about_the_root_is_not_indexed() -> None:
     old = S_G_C.document().replace("<fr:view><fr:body>", '<xf:group class="x fb-body">')
     assert keyed(old.replace("</fr:body></fr:view>", "</xf:group>")) == ["s/g/c"]
+    for ref in ("", "."):
+        assert keyed(Form("<form/>", f'<xf:bind id="c-bind" ref="{ref}"/>', INPUT)) == []
 
 
-def test_a_path_is_a_key_once() -> None:
-    twice = MARKED.replace("bind=", 'class="fr-search" bind=') + MARKED.replace("c-control", "other-control")
-    assert keyed(replace(S_G_C, body=S_G_C.body.replace(MARKED, twice))) == ["s/g/c"]
+OLDEST = ["customer/name", "customer/topics", "customer/email", "customer/status", "items/lines/product"]
+LATEST = [*(each.replace("/", "/customer-grid/") for each in OLDEST[:-1]), "items/lines/lines-iteration/product"]
+UNLISTED = re.sub("<migration.*</migration>", "", ORDER, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("written", ["", "."])
-def test_what_is_about_the_root_is_not_indexed(written: str) -> None:
-    assert keyed(Form("<form/>", f'<xf:bind id="c-bind" ref="{written}"/>', MARKED)) == []
+@pytest.mark.parametrize(
+    ("definition", "data_format", "found"),
+    [
+        (ORDER, "4.0.0", OLDEST),
+        (ORDER, "4.8.0", [*OLDEST[:-1], LATEST[-1]]),
+        (ORDER, "2019.1.0", LATEST),
+        *((UNLISTED, data_format, LATEST) for data_format in DATA_FORMATS),
+    ],
+)
+def test_the_keys_are_those_of_the_format_that_data_is_stored_in_as_far_as_the_metadata_lists_grids(
+    definition: str, data_format: str, found: list[str]
+) -> None:
+    assert keyed(definition, data_format) == found
+    first = read_index_keys(definition.encode(), data_format)[0]
+    assert first.steps == tuple(map(PathStep, found[0].split("/")))
 
 
+def test_a_key_has_the_type_of_its_bind_if_values_of_that_have_an_order() -> None:
+    form = ORDER.replace('ref="email"', 'ref="email" type="xf:email"')
+    form = form.replace('ref="status"', 'ref="status" type="xf:date"')
+    types = {key.path: key.type for key in read_index_keys(form.encode(), "4.0.0")}
+    assert types == dict.fromkeys(OLDEST) | {"customer/status": OrderedType.DATE}
+
+
+def plain(*entries: str) -> str:
+    """Metadata that lists plain grids by their paths."""
+    said = [
+        {
+            "containerPath": [{"value": step} for step in entry.split("/")[:-1]],
+            "newGridElem": {"value": entry.split("/")[-1]},
+        }
+        for entry in entries
+    ]
+    return f'<migration version="2019.1.0">{json.dumps({"migrations": said})}</migration>'
+
+
+REPEATED = '<migration version="4.8.0">[{"path":"s/g","iteration-name":"g-iteration"}]</migration>'
 META = {
     "old lists have brackets": (
-        '<migration version="4.8.0">[{"path":"(s)","iteration-name":"g"}]</migration>',
-        "s/c",
-        "s/g/c",
+        '<migration version="4.8.0">[{"path":"(s)","iteration-name":"g"}]</migration>', "s/c", "s/g/c",
     ),
-    "a repeated grid without iterations": (repeated("s/g"), "s/g/c", "s/g/c"),
-    "both lists": (repeated("s/g") + plain("s/g"), "s/c", "s/c"),
+    "a repeated grid without iterations": (REPEATED, "s/g/c", "s/g/c"),
+    "both lists": (REPEATED + plain("s/g"), "s/c", "s/c"),
     "another grid": (plain("s/h", "g", "s/g/h"), "s/g/c", "s/g/c"),
     "no grid": (plain("t/g"), "s/g/c", "s/g/c"),
     "the first list of a version": (plain("t/g") + plain("s/g"), "s/g/c", "s/g/c"),
     "another version": (plain("s/g").replace("2019.1.0", "2020.1.0"), "s/g/c", "s/g/c"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", META)
@@ -284,49 +224,43 @@ def test_a_key_leads_by_the_names_of_elements_and_there_is_none_where_a_bind_doe
     assert keys == (() if expected is None else (IndexKey(expected, tuple(map(PathStep, expected.split("/")))),))
 
 
-def test_a_document_without_a_form_model_has_no_keys() -> None:
+def test_a_document_without_a_form_model_has_no_keys_and_one_that_is_not_well_formed_is_damage() -> None:
     assert read_index_keys(b"<form/>", "4.0.0") == ()
-
-
-def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
     with pytest.raises(DamagedError):
         read_index_keys(b"<form>", "4.0.0")
 
 
-def test_too_many_steps_are_refused() -> None:
-    names = range(MOST_STEPS // 200)
-    binds = "".join(bind(f"c{n}") for n in names)
-    for level in range(200):
-        binds = bind(f"s{level}", binds)
-    body = "".join(MARKED.replace('"c-', f'"c{n}-') for n in names)
-    with pytest.raises(BadRequestError, match="too many controls"):
-        read_index_keys(Form("<form/>", binds, body).document().encode(), "4.0.0")
+def many(name: str, count: int, what: Callable[[str], str]) -> str:
+    return "".join(what(f"{name}{number}") for number in range(count))
 
 
-@pytest.mark.parametrize("is_bound", [True, False])
-def test_a_section_template_that_is_shown_too_often_is_refused(*, is_bound: bool) -> None:
-    names = range(700)
-    use = f'<k:one xmlns:k="{COMPONENT}"/>'
-    form = Form(
+def indexed(name: str) -> str:
+    return INPUT.replace('"c-', f'"{name}-')
+
+
+SHOWN_OFTEN = many("s", 700, bind), many("s", 700, lambda name: section(name, use()))
+TOO_MUCH = {
+    "steps": Form(
         "<form/>",
-        "".join(bind(f"s{n}") for n in names),
-        "".join(section(f"s{n}", use) for n in names),
-        xbl=library(
-            "one",
-            "".join(bind(f"c{n}") for n in names if is_bound),
-            "".join(MARKED.replace('"c-', f'"c{n}-') for n in names),
-        ),
-    )
-    with pytest.raises(BadRequestError, match="too many controls"):
-        read_index_keys(form.document().encode(), "4.0.0")
+        reduce(lambda binds, level: bind(f"s{level}", binds), range(200), many("c", MOST_STEPS // 200, bind)),
+        many("c", MOST_STEPS // 200, indexed),
+    ),
+    "a template with controls that is shown too often": Form(
+        "<form/>", *SHOWN_OFTEN, xbl=template("one", many("c", 700, bind), many("c", 700, indexed))
+    ),
+    "a template without binds that is shown too often": Form(
+        "<form/>", *SHOWN_OFTEN, xbl=template("one", "", many("c", 700, indexed))
+    ),
+    "characters": Form(
+        "<form/>", bind("s" * (MOST_KEY_CHARACTERS // 490), many("c", 500, bind)), many("c", 500, indexed)
+    ),
+}
 
 
-def test_too_long_paths_are_refused() -> None:
-    names = range(500)
-    binds = bind("s" * (MOST_KEY_CHARACTERS // 490), "".join(bind(f"c{n}") for n in names))
-    body = "".join(MARKED.replace('"c-', f'"c{n}-') for n in names)
-    with pytest.raises(BadRequestError, match="characters"):
-        read_index_keys(Form("<form/>", binds, body).document().encode(), "4.0.0")
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_form_that_would_have_too_much_is_refused(name: str) -> None:
+    with pytest.raises(BadRequestError, match="characters" if name == "characters" else "too many controls"):
+        read_index_keys(TOO_MUCH[name].document().encode(), "4.0.0")
 
 
 def test_the_keys_of_the_designer_are_its_metadata() -> None:
@@ -448,34 +382,27 @@ def test_a_definition_without_a_model_has_no_place_for_marks() -> None:
         assert "no model fr-form-model" in cause
 
 
-SHOWN = template(bind("c"), '<xf:input id="c-control" bind="c-bind"><fr:encrypt/></xf:input>')
-OUTER = (
-    SHOWN.replace('element="k|one"', 'element="k|two"')
-    .replace("<xf:input", USE + "<xf:input")
-    .replace("<fr:encrypt/>", "")
-)
+SHOWN = template("one", bind("c"), f"<xf:input {NAMED}><fr:encrypt/></xf:input>")
+OUTER = template("two", bind("c"), use() + cell("c"))
 
 
 @pytest.mark.parametrize(
     "shown",
     [
-        Form("<form/>", "", section("s", USE), xbl=SHOWN),
-        Form("<form/>", bind("s"), section("s", USE, CONTENT), xbl=SHOWN),
-        Form("<form/>", bind("s").replace('ref="s"', 'ref="s[1]"'), section("s", USE), xbl=SHOWN),
-        Form("<form/>", bind("s"), section("s", f"<fr:c>{USE}</fr:c>"), xbl=SHOWN),
-        Form("<form/>", bind("s"), section("s", USE.replace("k:one", "k:two")), xbl=SHOWN + OUTER),
-        Form("<form/>", bind("s") + bind("t"), section("s", USE) + section("u", USE), xbl=SHOWN),
+        Form("<form/>", "", section("s", use()), xbl=SHOWN),
+        Form("<form/>", bind("s"), section("s", use(), CONTENT), xbl=SHOWN),
+        Form("<form/>", bind("s").replace('ref="s"', 'ref="s[1]"'), section("s", use()), xbl=SHOWN),
+        Form("<form/>", bind("s"), section("s", f"<fr:c>{use()}</fr:c>"), xbl=SHOWN),
+        Form("<form/>", bind("s"), section("s", use("two")), xbl=SHOWN + OUTER),
+        Form("<form/>", bind("s") + bind("t"), section("s", use()) + section("u", use()), xbl=SHOWN),
     ],
     ids=["no bind", "no iterations", "a bind that leads elsewhere", "no section", "in a template", "once of two"],
 )
 def test_a_mark_in_a_section_template_counts_where_the_section_has_data(shown: Form) -> None:
     (cause,) = causes(shown)
     assert cause.endswith("its section template is shown where it has no data")
-
-
-def test_a_section_template_that_is_not_shown_has_no_data_to_be_marked() -> None:
-    assert causes(Form("<form/>", xbl=SHOWN)) == []
-    assert causes(Form("<form/>", bind("s"), section("s", USE), xbl=SHOWN)) == []
+    for fine in (Form("<form/>", xbl=SHOWN), Form("<form/>", bind("s"), section("s", use()), xbl=SHOWN)):
+        assert causes(fine) == []
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -502,18 +429,12 @@ def test_what_is_not_a_mark_is_not_reported(document: str) -> None:
     assert causes(document) == []
 
 
-def test_only_so_many_are_reported() -> None:
+def test_only_so_many_are_reported_and_publishing_refuses_the_first_one() -> None:
     assert len(causes(form("<xf:input><fr:encrypt/></xf:input>" * (MOST_UNUSABLE + 5)))) == MOST_UNUSABLE
-
-
-def test_which_marks_are_of_encryption_is_said() -> None:
-    found = unusable_marks(form("<xf:input><fr:index/><fr:encrypt/></xf:input>").document().encode())
-    assert [each.is_encryption for each in found] == [False, True]
-
-
-def test_publishing_refuses_the_first_one() -> None:
+    both = form('<xf:input id="x-control"><fr:index/><fr:encrypt/></xf:input>')
+    assert [each.is_encryption for each in unusable_marks(both.document().encode())] == [False, True]
     with pytest.raises(BadRequestError, match=r"<fr:index> of the element input .* has no effect: it has no bind"):
-        published(form('<xf:input id="x-control"><fr:index/><fr:encrypt/></xf:input>'))
+        published(both)
 
 
 @pytest.mark.parametrize(

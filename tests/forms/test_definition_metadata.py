@@ -32,11 +32,9 @@ def metadata(inside: str) -> FormMetadata:
 @pytest.mark.parametrize(
     ("mark", "encrypts"),
     [
-        ("<x/>", False),
+        *(("<x/>", False), ("<encrypt/>", False), ('<input class="fr-encrypted"/>', False)),
         ('<fr:encrypt xmlns:fr="http://orbeon.org/oxf/xml/form-runner"/>', True),
-        ("<encrypt/>", False),
         ('<input class="a fr-encrypt b"/>', True),
-        ('<input class="fr-encrypted"/>', False),
     ],
 )
 def test_whether_anything_is_marked_to_be_encrypted(mark: str, *, encrypts: bool) -> None:
@@ -103,25 +101,20 @@ def test_metadata_elsewhere_is_none(document: str) -> None:
     assert read(document) == FormMetadata()
 
 
-@pytest.mark.parametrize("inside", ["<title>{}</title>", "<permissions>{}</permissions>", "<singleton>{}</singleton>"])
-def test_what_is_kept_is_bounded(inside: str) -> None:
-    with pytest.raises(BadRequestError, match="more than"):
-        metadata(inside.format("x" * MOST_METADATA + "y"))
-
-
 @pytest.mark.parametrize(
-    "titles",
+    "inside",
     [
+        *(f"<{name}>{'x' * MOST_METADATA}y</{name}>" for name in ("title", "permissions", "singleton")),
         '<title xml:lang="{}">x</title>'.format("l" * MOST_METADATA),
         "".join(f'<title xml:lang="l{number}"/>' for number in range(MOST_METADATA // 16)),
         "<title/>" * MOST_METADATA,
     ],
-    ids=["one long language", "many languages", "many titles"],
+    ids=["a title", "permissions", "singleton", "one long language", "many languages", "many titles"],
 )
-def test_titles_count_with_their_languages(titles: str) -> None:
+def test_what_is_kept_is_bounded_titles_with_their_languages(inside: str) -> None:
     """The metadata must fit into the sidecar, which could not be read again otherwise."""
     with pytest.raises(BadRequestError, match="more than"):
-        metadata(titles)
+        metadata(inside)
 
 
 # Refusals of a definition when it is published: unknown marks of permissions and of encryption
@@ -165,9 +158,6 @@ def check(**parts: str) -> None:
 def test_misspelt_permissions_are_refused_with_the_name_that_is_known(permissions: str, cause: str) -> None:
     with pytest.raises(BadRequestError, match=cause):
         check(metadata=f"<permissions>{permissions}</permissions>")
-
-
-def test_attributes_of_the_permissions_themselves_are_refused() -> None:
     for attribute in ('operations="read"', 'fr:operations="read"'):
         with pytest.raises(BadRequestError, match="operations"):
             check(metadata=f"<permissions {attribute}/>")
@@ -213,9 +203,11 @@ def test_a_misspelt_mark_of_encryption_is_refused_wherever_controls_are(
     assert "the mark is <fr:encrypt/> in the control" in str(raised.value) or "has none" in str(raised.value)
 
 
-def test_a_mark_on_a_bind_is_refused() -> None:
+def test_a_mark_on_a_bind_is_refused_and_what_is_behind_an_instance_is_looked_at_again() -> None:
     with pytest.raises(BadRequestError, match="attribute 'encrypt'"):
         check(bind='<xf:bind id="a-bind" ref="a" name="a" fr:encrypt="true"/>')
+    with pytest.raises(BadRequestError, match="encrypted"):
+        check(data="<a><b/></a>", bind="<fr:encrypted/>")
 
 
 @pytest.mark.parametrize(
@@ -233,11 +225,6 @@ def test_a_mark_on_a_bind_is_refused() -> None:
 )
 def test_marks_that_are_known_and_names_of_others_are_not(parts: dict[str, str]) -> None:
     check(**parts)
-
-
-def test_what_is_behind_an_instance_is_looked_at_again() -> None:
-    with pytest.raises(BadRequestError, match="encrypted"):
-        check(data="<a><b/></a>", bind="<fr:encrypted/>")
 
 
 def test_names_that_are_too_long_to_be_misspelt_are_not_kept() -> None:

@@ -23,8 +23,8 @@ def shown(place: Place) -> str:
     return "/".join(name if number == 1 else f"{name}[{number}]" for name, number in place)
 
 
-def seal(text: str, place: Place) -> str:
-    return f"<{shown(place)}={text[::-1]}>"
+def seal(text: str, place: Place) -> tuple[str, str | None]:
+    return f"<{shown(place)}={text[::-1]}>", "k:0f" if text == "findable" else None
 
 
 def open_(value: str, place: Place) -> str:
@@ -57,6 +57,9 @@ def form(content: str, attributes: str = f' xmlns:fr="{FR}"') -> bytes:
 
 
 SEALED = {
+    "<a>findable</a>": '<a fr:value-encrypted="true" fr:value-encrypted-token="k:0f">&lt;a=elbadnif&gt;</a>',
+    '<a fr:value-encrypted-token="x">secret</a>': '<a fr:value-encrypted="true">&lt;a=terces&gt;</a>',
+    '<b fr:value-encrypted-token="x">open</b>': "<b>open</b>",
     "<a>secret</a>": '<a fr:value-encrypted="true">&lt;a=terces&gt;</a>',
     "<a x='1' >s</a >": "<a x='1' fr:value-encrypted=\"true\">&lt;a=s&gt;</a >",
     "<a> </a>": '<a fr:value-encrypted="true">&lt;a= &gt;</a>',
@@ -128,23 +131,32 @@ def test_every_encoding_stays_what_it_is(encoding: str) -> None:
 def test_what_comes_back_is_what_was_sent(plain: str) -> None:
     back, sent = (etree.fromstring(data) for data in (opened(sealed(form(plain))), form(plain)))
     for element in sent.iter("*"):
-        for name in (f"{{{FR}}}value-encrypted", f"{{{FR}}}attachment-encrypted", "encrypted"):
-            if element.get(name) == "true":
+        own = [f"{{{FR}}}{name}" for name in ("value-encrypted", "attachment-encrypted", "value-encrypted-token")]
+        for name in (*own, "encrypted"):
+            if element.get(name) in {"true", "x"}:
                 del element.attrib[name]
-    told = [
-        (element.tag, "".join(element.xpath("text()")), {k: v for k, v in element.items() if "attachment" not in k})
-        for element in back.iter("*")
-    ]
-    assert told == [
-        (element.tag, "".join(element.xpath("text()")), {k: v for k, v in element.items() if "attachment" not in k})
-        for element in sent.iter("*")
-    ]
+    told, expected = (
+        [
+            (each.tag, "".join(each.xpath("text()")), {k: v for k, v in each.items() if "attachment" not in k})
+            for each in tree.iter("*")
+        ]
+        for tree in (back, sent)
+    )
+    assert told == expected
 
 
-@pytest.mark.parametrize("text", ["<a>x<b/></a>", "<a><b/>x</a>", "<a><b/><b/>x</a>", "<a><b>1</b>x<b/></a>"])
-def test_text_beside_elements_in_a_marked_value_is_refused(text: str) -> None:
-    with pytest.raises(BadRequestError, match="text beside elements"):
-        sealed(form(text))
+def test_the_old_mark_is_read_too() -> None:
+    data = form('<a encrypted="true">&lt;a=terces&gt;</a><b encrypted="yes">x</b>')
+    assert opened(data) == form('<a>secret</a><b encrypted="yes">x</b>')
+
+
+def test_text_beside_elements_in_a_marked_value_is_refused_and_what_is_not_well_formed() -> None:
+    for text in ("<a>x<b/></a>", "<a><b/>x</a>", "<a><b/><b/>x</a>", "<a><b>1</b>x<b/></a>"):
+        with pytest.raises(BadRequestError, match="text beside elements"):
+            sealed(form(text))
+    for text in ("<a>", "<a></b>", "<a x='<'/>", "<!DOCTYPE a><a/>"):
+        with pytest.raises(MalformedXmlError):
+            sealed(text.encode())
 
 
 @pytest.mark.parametrize("step", [1, 7, 10_000])
@@ -163,11 +175,6 @@ def test_a_seal_is_behind_the_root_and_one_that_a_client_sends_is_dropped(step: 
     assert back == plain.replace(f"s{own}", "s").replace("<a>", f'<a xmlns:fr="{FR}">')
 
 
-def test_the_old_mark_is_read_too() -> None:
-    data = form('<a encrypted="true">&lt;a=terces&gt;</a><b encrypted="yes">x</b>')
-    assert opened(data) == form('<a>secret</a><b encrypted="yes">x</b>')
-
-
 def test_a_value_may_be_long_but_not_endless() -> None:
     assert len(sealed(form(f"<a>{'x' * 1_000_000}</a>"), 1 << 18)) > 1_000_000
     with pytest.raises(BodyTooLargeError):
@@ -177,14 +184,7 @@ def test_a_value_may_be_long_but_not_endless() -> None:
 def test_text_that_is_not_to_be_encrypted_is_not_gathered() -> None:
     data = form(f"<b>{'x' * 3_000_000}</b>")
     with ValueEncrypter(PATHS, (), seal, lambda: "s", is_encrypted) as sealing:
-        most = max(len(piece) for piece in sealing.edited(pieces(data, 1 << 16)))
-    assert most < 1 << 18
-
-
-def test_what_is_not_well_formed_is_refused() -> None:
-    for text in ("<a>", "<a></b>", "<a x='<'/>", "<!DOCTYPE a><a/>"):
-        with pytest.raises(MalformedXmlError):
-            sealed(text.encode())
+        assert max(len(piece) for piece in sealing.edited(pieces(data, 1 << 16))) < 1 << 18
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,7 @@ def test_what_is_not_well_formed_is_refused() -> None:
     [
         ('<a fr:value-encrypted="true">new</a><b>x</b>', 1, 0, 0, 0),
         ('<a fr:value-encrypted="true">old</a>', 1, 1, 0, 0),
+        ('<a fr:value-encrypted="true" fr:value-encrypted-token="k:0f">new</a>', 1, 1, 0, 0),
         ('<b fr:value-encrypted="true">new</b>', 1, 1, 0, 0),
         ("<a>x</a><a/><s><r><c>y</c></r></s>", 0, 0, 2, 0),
         (f'<f>{FILE}</f><f fr:attachment-encrypted="true">{FILE}</f><a>{PLAIN}</a>', 0, 0, 0, 1),
@@ -199,7 +200,10 @@ def test_what_is_not_well_formed_is_refused() -> None:
     ],
 )
 def test_what_is_left_to_do_is_seen(content: str, values: int, stale: int, plain: int, wrong: int) -> None:
-    with EncryptionSurvey(PATHS, (), lambda value: value == "new", is_encrypted) as survey:
+    def is_current(value: str, token: str | None, path: tuple[str, ...]) -> bool:
+        return value == "new" and token is None and path in {("a",), ("b",)}
+
+    with EncryptionSurvey(PATHS, (), is_current, is_encrypted) as survey:
         survey.read([form(content)])
     assert (survey.values, survey.stale, survey.plain, survey.wrong) == (values, stale, plain, wrong)
     assert survey.is_done is not bool(stale or plain or wrong)

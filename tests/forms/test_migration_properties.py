@@ -9,13 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from persistence.forms.controls import Control, read_controls
+from persistence.forms.controls import read_controls
 from persistence.forms.migration import migrate
 from persistence.model.versions import DATA_FORMATS
 from tests.examples import examples
 from tests.forms.generated import forms
-from tests.forms.infosets import infoset
-from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form, published
+from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form, infoset, published
 
 TARGETS = st.sampled_from(DATA_FORMATS)
 FEW = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -111,31 +110,15 @@ def test_the_controls_are_found_in_the_migrated_data_by_the_grids_that_publishin
     assert [each.path(target) for each in read_controls(result)] == [each.path(target) for each in found]
     assert len({(control.name, control.path(target)) for control in found}) == len(found)
     data = etree.fromstring(result)[0][0][0][0]
-    assert all(is_there(data, control, target) for control in found)
-
-
-def is_there(data: etree._Element, control: Control, target: str) -> bool:
-    return data.find("/".join(control.path(target))) is not None
+    assert all(data.find("/".join(control.path(target))) is not None for control in found)
 
 
 TAGS = (
-    "fr:section",
-    "fr:grid",
-    "fr:c",
-    "xh:td",
-    "xf:bind",
-    "xf:input",
-    "xxf:dialog",
-    "fr:body",
-    "xf:instance",
-    "a",
-    "b",
+    *("fr:section", "fr:grid", "fr:c", "xh:td", "xf:bind", "xf:input", "xxf:dialog", "fr:body", "xf:instance"),
+    *("a", "b"),
 )
-IDS = tuple(
-    f"{name}-{suffix}"
-    for name in ("a", "b", "c", "é", "1", "x y")
-    for suffix in ("grid", "bind", "section", "control", "template")
-)
+SUFFIXES = ("grid", "bind", "section", "control", "template")
+IDS = tuple(f"{name}-{suffix}" for name in ("a", "b", "c", "é", "1", "x y") for suffix in SUFFIXES)
 ATTRIBUTES = st.fixed_dictionaries(
     {},
     optional={

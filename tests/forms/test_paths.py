@@ -12,139 +12,86 @@ from persistence.forms.flat_tables import FlatNaming, RowReader, read_flat_views
 from persistence.forms.form_data import CellReader, Column, ValueReader, cell_matcher
 from persistence.model import addresses
 from persistence.model.versions import DATA_FORMATS, V4_0_0
-from tests.forms.vectors import COMPONENT, Form, bind, cell, grid, published, section
+from tests.forms.vectors import Form, bind, cell, grid, published, section, template, use
 
 CONTENT = ' repeat="content"'
-IN_GRID = section("s", grid("g", cell("c")))
-UNBOUND = f'<fr:grid id="{{}}-grid">{cell("c")}</fr:grid>'
+C = cell("c")
+B = bind("c")
+UNBOUND = f'<fr:grid id="{{}}-grid">{C}</fr:grid>'
+IN_GRID = section("s", grid("g", C))
 
-
-def template(binds: str, body: str) -> str:
-    return f"""<xbl:xbl><xbl:binding class="fr-section-component" element="k|one" xmlns:k="{COMPONENT}">
-      <xbl:implementation><xf:model><xf:bind id="fr-form-binds" ref="instance('fr-form-instance')">{binds}</xf:bind>
-      </xf:model></xbl:implementation><xbl:template><xf:group>{body}</xf:group></xbl:template></xbl:binding></xbl:xbl>"""
-
-
-USE = f'<k:one xmlns:k="{COMPONENT}"/>'
-SHAPES: dict[str, tuple[Form, tuple[str, str, str], str]] = {
-    "control in a section": (Form("<form/>", bind("s", bind("c")), section("s", cell("c"))), ("s/c",) * 3, "s/c"),
-    "plain grid": (Form("<form/>", bind("s", bind("g", bind("c"))), IN_GRID), ("s/c", "s/c", "s/g/c"), "s/g/c"),
-    "plain grid without a bind": (
-        Form("<form/>", bind("s", bind("c")), section("s", UNBOUND.format("g"))),
-        ("s/c",) * 3,
-        "s/c",
-    ),
-    "section and grid of one name": (
-        Form("<form/>", bind("s", bind("c")), section("s", UNBOUND.format("s"))),
-        ("s/c",) * 3,
-        "s/c",
-    ),
-    "grid around a control from elsewhere": (
-        Form("<form/>", bind("s", bind("g")) + bind("t", bind("c")), IN_GRID),
-        ("t/c",) * 3,
-        "t/c",
-    ),
+SHAPES = {
+    "control in a section": (bind("s", B), section("s", C), "s/c"),
+    "plain grid": (bind("s", bind("g", B)), IN_GRID, "s/c s/c s/g/c"),
+    "plain grid without a bind": (bind("s", B), section("s", UNBOUND.format("g")), "s/c"),
+    "section and grid of one name": (bind("s", B), section("s", UNBOUND.format("s")), "s/c"),
+    "grid around a control from elsewhere": (bind("s", bind("g")) + bind("t", B), IN_GRID, "t/c"),
     "repeated grid": (
-        Form("<form/>", bind("s", bind("r", bind("it", bind("c")))), section("s", grid("r", cell("c"), CONTENT))),
-        ("s/r/c", "s/r/it/c", "s/r/it/c"),
-        "s/r/it/c",
+        bind("s", bind("r", bind("it", B))),
+        section("s", grid("r", C, CONTENT)),
+        "s/r/c s/r/it/c s/r/it/c",
     ),
-    "legacy repeated grid": (
-        Form("<form/>", bind("s", bind("r", bind("c"))), section("s", grid("r", cell("c"), ' repeat="true"'))),
-        ("s/r/c",) * 3,
-        "s/r/c",
-    ),
+    "legacy repeated grid": (bind("s", bind("r", B)), section("s", grid("r", C, ' repeat="true"')), "s/r/c"),
     "grid in a repeated section": (
-        Form("<form/>", bind("s", bind("it", bind("g", bind("c")))), section("s", grid("g", cell("c")), CONTENT)),
-        ("s/it/c", "s/it/c", "s/it/g/c"),
-        "s/it/g/c",
+        bind("s", bind("it", bind("g", B))),
+        section("s", grid("g", C), CONTENT),
+        "s/it/c s/it/c s/it/g/c",
     ),
     "nested sections": (
-        Form("<form/>", bind("s", bind("t", bind("g", bind("c")))), section("s", section("t", grid("g", cell("c"))))),
-        ("s/t/c", "s/t/c", "s/t/g/c"),
-        "s/t/g/c",
+        bind("s", bind("t", bind("g", B))),
+        section("s", section("t", grid("g", C))),
+        "s/t/c s/t/c s/t/g/c",
     ),
     "grid in a grid": (
-        Form(
-            "<form/>",
-            bind("s", bind("g", bind("h", bind("c")))),
-            section("s", grid("g", f"<fr:c>{grid('h', cell('c'))}</fr:c>")),
-        ),
-        ("s/c", "s/c", "s/g/h/c"),
-        "s/g/h/c",
+        bind("s", bind("g", bind("h", B))),
+        section("s", grid("g", f"<fr:c>{grid('h', C)}</fr:c>")),
+        "s/c s/c s/g/h/c",
     ),
     "repeated grid in a grid": (
-        Form(
-            "<form/>",
-            bind("s", bind("g", bind("r", bind("it", bind("c"))))),
-            section("s", grid("g", f"<fr:c>{grid('r', cell('c'), CONTENT)}</fr:c>")),
-        ),
-        ("s/r/c", "s/r/it/c", "s/g/r/it/c"),
-        "s/g/r/it/c",
+        bind("s", bind("g", bind("r", bind("it", B)))),
+        section("s", grid("g", f"<fr:c>{grid('r', C, CONTENT)}</fr:c>")),
+        "s/r/c s/r/it/c s/g/r/it/c",
     ),
-    "grid in the body": (Form("<form/>", bind("g", bind("c")), grid("g", cell("c"))), ("c", "c", "g/c"), "g/c"),
-    "grid in a dialog": (
-        Form(
-            "<form/>", bind("s", bind("g", bind("c"))), section("s", f"<xxf:dialog>{grid('g', cell('c'))}</xxf:dialog>")
-        ),
-        ("s/g/c",) * 3,
-        "s/g/c",
-    ),
-    "nodeset": (
-        Form("<form/>", bind("s", bind("g", bind("c"))).replace("ref=", "nodeset="), IN_GRID),
-        ("s/c", "s/c", "s/g/c"),
-        "s/g/c",
-    ),
-    "bind to the same node on the way": (
-        Form("<form/>", bind("s", bind("g", bind("c"))).replace('ref="s"', 'ref="."'), IN_GRID),
-        ("c", "c", "g/c"),
-        "g/c",
-    ),
-    "bind of several steps": (
-        Form("<form/>", '<xf:bind id="c-bind" ref="s/t/c"/>', cell("c")),
-        ("s/t/c",) * 3,
-        "s/t/c",
-    ),
-    "bind of each language": (
-        Form(
-            "<form/>", bind("s", bind("c")).replace('ref="c"', 'ref="c[@xml:lang = $fb-lang]"'), section("s", cell("c"))
-        ),
-        ("s/c",) * 3,
-        "s/c",
-    ),
+    "grid in the body": (bind("g", B), grid("g", C), "c c g/c"),
+    "grid in a dialog": (bind("s", bind("g", B)), section("s", f"<xxf:dialog>{grid('g', C)}</xxf:dialog>"), "s/g/c"),
+    "nodeset": (bind("s", bind("g", B)).replace("ref=", "nodeset="), IN_GRID, "s/c s/c s/g/c"),
+    "bind to the same node on the way": (bind("s", bind("g", B)).replace('ref="s"', 'ref="."'), IN_GRID, "c c g/c"),
+    "bind of several steps": ('<xf:bind id="c-bind" ref="s/t/c"/>', C, "s/t/c"),
+    "bind of each language": (bind("s", B).replace('ref="c"', 'ref="c[@xml:lang = $fb-lang]"'), section("s", C), "s/c"),
     "bind that has another name than its element": (
-        Form("<form/>", bind("s", bind("c")).replace('ref="s"', 'ref="other"'), section("s", cell("c"))),
-        ("other/c",) * 3,
+        bind("s", B).replace('ref="s"', 'ref="other"'),
+        section("s", C),
         "other/c",
     ),
-    "section template": (
-        Form("<form/>", bind("s"), section("s", USE), xbl=template(bind("g", bind("c")), grid("g", cell("c")))),
-        ("s/c", "s/c", "s/g/c"),
-        "s/g/c",
-    ),
+    "section template": (bind("s"), section("s", use()), "s/c s/c s/g/c"),
     "section template in iterations": (
-        Form(
-            "<form/>",
-            bind("s", bind("it")),
-            section("s", USE, CONTENT),
-            xbl=template(bind("r", bind("r-iteration", bind("c"))), grid("r", cell("c"), CONTENT)),
-        ),
-        ("s/it/r/c", "s/it/r/r-iteration/c", "s/it/r/r-iteration/c"),
-        "s/it/r/r-iteration/c",
+        bind("s", bind("it")),
+        section("s", use(), CONTENT),
+        "s/it/r/c s/it/r/r-iteration/c s/it/r/r-iteration/c",
     ),
 }
-"""Shapes of definitions, with the paths of their control in each format as published, and the path where no grid is
-listed."""
+"""Shapes of definitions: binds, body, and the paths of their control in each format, which may be one.
+
+Where no grid is listed, the path is that of the last format in all of them.
+"""
+
+TEMPLATES = {
+    "section template": template("one", bind("g", B), grid("g", C)),
+    "section template in iterations": template("one", bind("r", bind("r-iteration", B)), grid("r", C, CONTENT)),
+}
 
 
 def definitions(name: str, marks: str = "") -> list[tuple[bytes, tuple[str, ...]]]:
     """The definition with lists of its grids and without them, each with the expected paths."""
-    form, listed, unlisted = SHAPES[name]
+    binds, body, paths = SHAPES[name]
+    form = Form("<form/>", binds, body, xbl=TEMPLATES.get(name, ""))
     if marks:
-        marked = f'<xf:input id="c-control" bind="c-bind">{marks}</xf:input>'
-        plain = '<xf:input id="c-control" bind="c-bind"/>'
-        form = replace(form, body=form.body.replace(plain, marked), xbl=form.xbl.replace(plain, marked))
-    return [(published(form).encode(), listed), (form.document().encode(), (unlisted,) * len(DATA_FORMATS))]
+        plain, marked = '<xf:input id="c-control" bind="c-bind"', f">{marks}</xf:input>"
+        form = replace(
+            form, **{part: getattr(form, part).replace(f"{plain}/>", plain + marked) for part in ("body", "xbl")}
+        )
+    listed = (paths.split() * 3)[:3]
+    return [(published(form).encode(), tuple(listed)), (form.document().encode(), (listed[-1],) * len(DATA_FORMATS))]
 
 
 def data_at(path: str) -> bytes:
@@ -174,7 +121,7 @@ def test_all_who_read_a_definition_find_a_value_at_the_same_path(name: str, data
             assert reader.read([data]).cells == {0: ["secret"]}
         encrypted = EncryptedControls.of(controls)
         with ValueEncrypter(
-            encrypted.paths, encrypted.values, lambda *_: "0", lambda: "s", lambda *_: False
+            encrypted.paths, encrypted.values, lambda *_: ("0", None), lambda: "s", lambda *_: False
         ) as encrypter:
             assert b"secret" not in b"".join(encrypter.edited([data]))
         outline = read_outline(definition, data_format)
@@ -184,10 +131,8 @@ def test_all_who_read_a_definition_find_a_value_at_the_same_path(name: str, data
             (node,) = node.at(step)
         assert node.value.text == "secret"
         if data_format == V4_0_0:
-            views = read_flat_views(
-                definition, addresses.Form("a", "b"), 1, FlatNaming("f_", 63, prefixes_in_main=False)
-            )
-            rows = RowReader(views).read([data])
+            naming = FlatNaming("f_", 63, prefixes_in_main=False)
+            rows = RowReader(read_flat_views(definition, addresses.Form("a", "b"), 1, naming)).read([data])
             assert [row[-1] for each in rows.values() for row in each if "secret" in row] == ["secret"]
 
 

@@ -1,7 +1,9 @@
-"""The vectors of definition migration (spec forms 1.12): input and expected result, slot by slot."""
+"""Definitions slot by slot, and as infosets; the vectors of their migration (spec forms 1.12) with what comes out."""
 
 from dataclasses import dataclass, replace
 from functools import reduce
+
+from lxml import etree
 
 from persistence.forms.definition_metadata import Announcement, prepare
 
@@ -84,6 +86,35 @@ def grid(name: str, cells: str, more: str = "") -> str:
 
 def section(name: str, inside: str, more: str = "") -> str:
     return f'<fr:section id="{name}-section" bind="{name}-bind"{more}>{inside}</fr:section>'
+
+
+def template(name: str, binds: str, body: str) -> str:
+    """A section template, which ``use`` shows."""
+    return f"""<xbl:xbl><xbl:binding class="fr-section-component" element="k|{name}" xmlns:k="{COMPONENT}">
+      <xbl:implementation><xf:model><xf:bind id="fr-form-binds" ref="instance('fr-form-instance')">{binds}</xf:bind>
+      </xf:model></xbl:implementation><xbl:template><xf:group>{body}</xf:group></xbl:template></xbl:binding></xbl:xbl>"""
+
+
+def use(name: str = "one") -> str:
+    return f'<k:{name} xmlns:k="{COMPONENT}"/>'
+
+
+Infoset = tuple[object, ...]
+
+
+def infoset(document: bytes | str) -> Infoset:
+    """Names, attributes, text and comments as nested tuples; not whitespace between elements, nor prefixes."""
+    parser = etree.XMLParser(resolve_entities=False, remove_blank_text=True)
+    return _node(etree.fromstring(document if isinstance(document, bytes) else document.encode(), parser))
+
+
+def _node(node: etree._Element) -> Infoset:
+    inside = [_text(node.text), *(part for child in node for part in (_node(child), _text(child.tail)))]
+    return str(node.tag), tuple(sorted(node.items())), *(part for part in inside if part)
+
+
+def _text(text: str | None) -> str:
+    return (text or "") if (text or "").strip() else ""
 
 
 V1 = Form(
@@ -225,13 +256,12 @@ V8 = Form(
     """<form><main><mg><ref-no>7</ref-no></mg></main>
          <who><cgrid><mail>x@y</mail></cgrid><tels><tels-iteration><tel>1</tel></tels-iteration></tels></who></form>""",
     bind("main", bind("mg", bind("ref-no"))) + bind("who"),
-    section("main", grid("mg", cell("ref-no"))) + section("who", f'<component:contact xmlns:component="{COMPONENT}"/>'),
-    xbl=f"""<xbl:xbl><xbl:binding class="fr-section-component" element="component|contact"
-      xmlns:component="{COMPONENT}"><xbl:implementation><xf:model>
-      <xf:bind id="fr-form-binds" ref="instance('fr-form-instance')">{bind("cgrid", bind("mail"))}
-      {bind("tels", bind("tels-iteration", bind("tel")))}</xf:bind></xf:model></xbl:implementation>
-      <xbl:template><xf:group>{grid("cgrid", cell("mail"))}{grid("tels", cell("tel"), ' repeat="content"')}</xf:group>
-      </xbl:template></xbl:binding></xbl:xbl>""",
+    section("main", grid("mg", cell("ref-no"))) + section("who", use("contact")),
+    xbl=template(
+        "contact",
+        bind("cgrid", bind("mail")) + bind("tels", bind("tels-iteration", bind("tel"))),
+        grid("cgrid", cell("mail")) + grid("tels", cell("tel"), ' repeat="content"'),
+    ),
 )
 V8_DOWN = replace(
     V8,

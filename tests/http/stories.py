@@ -40,10 +40,10 @@ from tests.service import PROVIDER, PUBLIC, Answer, Service
 Verb = Callable[..., str]
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
-_NAMED = re.compile(r"([A-Za-z-]+)([=>!])(.*)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z][\w-]*)([=>!])(.*)", re.DOTALL)
 _SHORT = {"v": "Form-Definition-Version", "by": "Username", "role": "Roles", "stage": "Workflow-Stage"}
-_STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
-_STANDARD |= {"Timeout", "Accept-Ranges", "for", "in"}
+_STANDARD = {"ETag", "Range", "Retry-After", "Timeout", "Accept-Ranges", "for", "in"}
+_STANDARD_FAMILIES = ("If-", "Content-", "Repr-", "Orbeon-", "Svc-")
 _BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}
 _ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
@@ -122,17 +122,17 @@ def _ask(service: Service, method: str, form: str, path: str, body: bytes | None
     user, group = headers.pop("for", "lea"), headers.pop("in", "staff")
     match method:
         case "PUT":
-            return service.put(_path(form, path), body, headers)
+            return service.put(path_of(form, path), body, headers)
         case "LOCK":
-            return service.lock(_path(form, path), user, group=group, headers=headers)
+            return service.lock(path_of(form, path), user, group=group, headers=headers)
         case "UNLOCK":
-            return service.unlock(_path(form, path), user, group, headers=headers)
+            return service.unlock(path_of(form, path), user, group, headers=headers)
         case "RESTORE":
             document, mark, query = path.partition("?")
             return service.call("POST", f"history/{form}/{document}/restore{mark}{query}", None, headers)
         case "HISTORY":
             return service.call("GET", f"history/{form}/{path}", None, headers)
-    return service.ask(method, _path(form, path), None, headers)
+    return service.ask(method, path_of(form, path), None, headers)
 
 
 def _headers(service: Service, words: list[str]) -> dict[str, str]:
@@ -143,11 +143,11 @@ def _headers(service: Service, words: list[str]) -> dict[str, str]:
 def _header(service: Service, name: str) -> str:
     if name == "Modified":
         return "Last-Modified"
-    is_standard = name in _STANDARD or name.startswith(("If-", "Orbeon-", "Svc-"))
+    is_standard = name in _STANDARD or name.startswith(_STANDARD_FAMILIES)
     return name if is_standard else service.prefix + _SHORT.get(name, name.title())
 
 
-def _path(form: str, path: str) -> str:
+def path_of(form: str, path: str) -> str:
     if path.startswith("/"):
         app, name, path = path[1:].split("/", 2)
         form = f"{app}/{name}"

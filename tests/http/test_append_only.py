@@ -1,4 +1,4 @@
-"""Append-only services, on both engines: nothing is deleted, purged or rewritten without a second key."""
+"""Append-only services: nothing is deleted, purged or rewritten without a second key."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.crypto import EncryptionKeys
 from persistence.keys import Keys
+from tests import service as services
 from tests.encrypted_form import DEFINITION
 from tests.in_process import serving
-from tests.postgresql import server as postgresql
-from tests.postgresql.server import requires_postgresql
 from tests.service import PROVIDER, V1, Service
 from tests.waiting import eventually
 
@@ -46,18 +45,14 @@ class Kept(NamedTuple):
         return done.exit_code, f"{done.output}{done.exception or ''}"
 
 
-@pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
-def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     directory = tmp_path_factory.mktemp("kept")
-    place = None
-    if request.param == "database":
-        place = request.getfixturevalue("database_server").uri(postgresql.fresh_schema())
     (directory / "audit").mkdir()
     keys = Keys(str(directory / "keys.json"), tree=str(directory / "data"))
     own, vault = keys.add("runtime"), keys.add("vault")
-    env = {"PERSISTENCE_LOCAL": str(directory / "local")}
-    with serving(directory, alone=True, settings=_SETTINGS, env=env, place=place) as service:
-        options = ["--config", str(directory / "settings.toml"), "--data", place or str(directory / "data")]
+    with serving(directory, alone=True, settings=_SETTINGS) as service:
+        options = ["--config", str(directory / "settings.toml"), "--data", services.place_of(service.data)]
         yield Kept(replace(service, extra={"Authorization": f"Bearer {own}"}), own, vault, options, directory)
 
 

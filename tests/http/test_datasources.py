@@ -224,7 +224,7 @@ def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> Non
 
 def test_a_lost_body_is_damage_and_a_lost_older_one_too(public: Service) -> None:
     path, bodies = "pics/album/data/M/photo.bin", beside(public, "attachments") / "pics/album/data/M/1"
-    assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
+    public.save("pics/album", "M")
     first = public.put(path, b"first").instant
     assert public.put(path, b"latest").status == 204
     assert public.get(f"{path}?last-modified-time={first}").body == b"first"
@@ -233,8 +233,7 @@ def test_a_lost_body_is_damage_and_a_lost_older_one_too(public: Service) -> None
     assert public.get(f"{path}?last-modified-time={first}").status == 500
     assert public.get(path).body == b"latest"
     (bodies / "photo.bin").unlink()
-    answer = public.get(path)
-    assert (answer.status, answer.cause) == (500, f"the body of {path} is missing where its attachments are kept")
+    assert public.get(path).refuses(500, f"the body of {path} is missing where its attachments are kept")
 
 
 def test_readiness_is_that_of_every_tree(public: Service) -> None:
@@ -311,7 +310,9 @@ def client(config: str) -> FlaskClient:
     return opened(create_app(loaded.settings, loaded.properties)).test_client()
 
 
-def test_it_serves_forms_through_the_whole_application(client: FlaskClient, tmp_path: Path) -> None:
+def test_it_serves_forms_and_keeps_attachments_through_the_whole_application(
+    client: FlaskClient, tmp_path: Path
+) -> None:
     headers = {**HEADERS, "Svc-Create-Flat-View": "true"}
     published = client.put(f"{CRUD}/form/form.xhtml", data=orders.definition(), headers=headers)
     assert published.status_code == 201
@@ -325,9 +326,6 @@ def test_it_serves_forms_through_the_whole_application(client: FlaskClient, tmp_
     assert client.get(f"{CRUD}/data/D/data.xml").status_code == 404
     assert (tmp_path / "upper/acme/order/form/1/form.xhtml").is_file()
     assert not (tmp_path / "data/acme").exists()
-
-
-def test_it_keeps_attachments_alone(client: FlaskClient, tmp_path: Path) -> None:
     base = CRUD.replace("acme/order", "hr/leave")
     assert client.put(f"{base}/data/D/data.xml", data=DOCUMENT, headers=HEADERS).status_code == 201
     assert client.put(f"{base}/data/D/a.bin", data=b"bytes", headers=HEADERS).status_code == 201
@@ -336,18 +334,15 @@ def test_it_keeps_attachments_alone(client: FlaskClient, tmp_path: Path) -> None
     assert (tmp_path / "data/hr/leave/data/D/data.xml").is_file()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
+def test_commands_know_it_is_no_tree(client: FlaskClient, config: str) -> None:
+    assert client.put(f"{CRUD}/data/D/data.xml", data=DOCUMENT, headers=HEADERS).status_code == 201
+    for arguments, text in (
         (("check",), "0 damage"),
         (("config", "route", "acme/order", "data"), "provider upper is another service, drawer://here/upper"),
         (("show", "acme/order"), "is with another service, drawer://here/upper: look there"),
-    ],
-)
-def test_commands_know_it_is_no_tree(client: FlaskClient, config: str, arguments: tuple[str, ...], text: str) -> None:
-    assert client.put(f"{CRUD}/data/D/data.xml", data=DOCUMENT, headers=HEADERS).status_code == 201
-    ran = CliRunner().invoke(commands, [*arguments, "--config", config])
-    assert text in ran.output + str(ran.exception)
+    ):
+        ran = CliRunner().invoke(commands, [*arguments, "--config", config])
+        assert text in ran.output + str(ran.exception)
 
 
 @pytest.mark.usefixtures("registered")

@@ -1,7 +1,6 @@
 """Form definitions over HTTP: publishing, versions (seed, Versioning; spec crud 5, 15), formats, and other places."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from lxml import etree
 
 from persistence.app import create_app
 from persistence.catalog import Catalog, Definition
-from persistence.cli import commands, main
+from persistence.cli import commands
 from persistence.dialect import DIALECTS
 from persistence.errors import RemoteError
 from persistence.index import sources
@@ -34,7 +33,7 @@ from tests.http.test_encryption import attach, keyed, raw, save
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import close, opened
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 
 @stories(
@@ -115,6 +114,20 @@ from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
             PUT form/b.bin <x/> -> 204
             PUT form/c.bin v=1 -> 201
             GET form/b.bin -> 200 <x/>""",
+        "no owner and no operations; the source document is kept and returned (4.3)": """
+            PUT form?document=source-1 by=lea group=staff -> 201 Operations=
+            GET form -> 200 Last-Modified-By-Username=lea Document=source-1 Form-Definition-App={app} \
+                Form-Definition-Form={name} Username= Group= Operations= Workflow-Stage= \
+                Created! Modified! ETag! Last-Modified!
+            PUT form -> 204 Operations=
+            GET form -> 200 Document=""",
+        "a definition is XML or XHTML": """
+            PUT form Content-Type=application/xhtml+xml
+            GET form -> 200 Content-Type=application/xhtml+xml
+            PUT form Content-Type=text/plain
+            GET form -> 200 Content-Type=application/xml
+            PUT form Content-Type=`application/xhtml+xml; charset=utf-8`
+            GET form -> 200 Content-Type=application/xhtml+xml""",
         "malformed versions are refused": "\n".join(
             f"GET|PUT|DELETE form data/D v={text} -> 400 `positive integer`"
             for text in ("0", "-1", "one", "1.5", "latest", "NEXT", "99999999999999999999")
@@ -133,34 +146,6 @@ def test_deleting_a_definition_leaves_the_rest(service: Service, form: str) -> N
         GET form/a.bin v=1 -> 200 <d/>
         GET|PUT data/D -> 200 204"""
     play(service, form, told)
-
-
-def test_headers_of_definitions(service: Service, form: str) -> None:
-    """Spec crud 4.3: no owner, no operations; the source document is kept and returned."""
-    path, own = f"{form}/form/form.xhtml", service.prefix
-    service.put(f"{path}?document=source-1", Username="lea", Group="staff")
-    got = service.get(path)
-    assert (got[own + "Last-Modified-By-Username"], got[own + "Document"]) == ("lea", "source-1")
-    assert (got[own + "Form-Definition-App"], got[own + "Form-Definition-Form"]) == tuple(form.split("/"))
-    assert [got[own + each] for each in ("Username", "Group", "Operations", "Workflow-Stage")] == [None] * 4
-    assert all(got[each] for each in ("Created", "Last-Modified", "ETag", own + "Created", own + "Last-Modified"))
-    assert service.put(path)[own + "Operations"] is None
-    assert service.get(path)[own + "Document"] is None
-
-
-@pytest.mark.parametrize(
-    ("sent", "answered"),
-    [
-        *(
-            (each, "application/xhtml+xml")
-            for each in ("application/xhtml+xml", "application/xhtml+xml; charset=utf-8")
-        ),
-        *((each, "application/xml") for each in ("application/xml", "text/plain")),
-    ],
-)
-def test_a_definition_is_xml_or_xhtml(service: Service, form: str, sent: str, answered: str) -> None:
-    service.put(f"{form}/form/form.xhtml", b"<f/>", {"Content-Type": sent})
-    assert service.get(f"{form}/form/form.xhtml")["Content-Type"] == answered
 
 
 def test_replaced_and_deleted_definitions_stay_in_the_history(service: Service, form: str) -> None:
@@ -336,7 +321,7 @@ def test_a_form_with_attachments_elsewhere_is_reencrypted(tmp_path: Path, monkey
         f'"svc.persistence.peer.uri" = "{NOBODY}"\n'
     )
     options = ["--config", "own.toml"]
-    assert command("encryption-key", "new", *options) == 0
+    assert CliRunner().invoke(commands, ["encryption-key", "new", *options]).exit_code == 0
     app = opened(create_app(Settings(data=str(tmp_path / "data"), encryption_keys=str(tmp_path / "keys.json"))))
     asking = app.test_client()
     headers = {"Svc-Form-Definition-Version": "1"}
@@ -345,16 +330,8 @@ def test_a_form_with_attachments_elsewhere_is_reencrypted(tmp_path: Path, monkey
     assert asking.put(f"{base}/data/D/data.xml", data=data(), headers=headers).status_code == 201
     assert asking.put(f"{base}/form/form.xhtml", data=DEFINITION, headers=headers).status_code == 204
     close(app)
-    assert command("reencrypt", "--data", str(tmp_path / "data"), *options) == 0
+    assert CliRunner().invoke(commands, ["reencrypt", "--data", str(tmp_path / "data"), *options]).exit_code == 0
     assert b"encrypted=" in (tmp_path / "data/hr/leave/data/D/data.xml").read_bytes()
-
-
-def command(*arguments: str) -> int:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["persistence", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return int(ended.value.code or 0)
 
 
 # Paths of controls over HTTP: marks without effect are refused, and all else goes by one path (spec forms 4.2).
@@ -407,26 +384,25 @@ def test_a_marked_value_is_unreadable_at_rest_in_every_format(encrypting: Servic
             assert encrypting.get(document).body.count(b"secret") == 1
 
 
-def found(service: Service, form: str, path: str, text: str) -> Answer:
-    query = f'<search><query path="{path}" match="exact">{text}</query></search>'.encode()
-    return service.raw("POST", f"{PUBLIC}/search/{form}", {f"{service.prefix}Form-Definition-Version": "1"}, query)
-
-
 def test_an_index_that_was_built_by_other_paths_is_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a service of an earlier version has left it: each version of a form had its paths by other rules."""
     (_, (definition, _)) = definitions("plain grid", "<fr:index/>")
-    body = b"<form><s><g><c>new</c></g><c>old</c></s></form>"
+
+    def require_found(service: Service, path: str, text: str, total: int) -> None:
+        query = f'<search><query path="{path}" match="exact">{text}</query></search>'
+        assert f'search-total="{total}"'.encode() in service.post("search/a/f", query, **V1).body
+
     with monkeypatch.context() as earlier:
         earlier.setattr(sources, "_RULES", "")
         key = IndexKey("s/c", (PathStep("s"), PathStep("c")))
         earlier.setattr("persistence.catalog.read_index_keys", lambda *_: (key,))
         with serving(tmp_path) as service:
-            assert service.put("a/f/form/form.xhtml", definition, **V1).status == 201
-            assert service.put("a/f/data/d/data.xml", body, **V1).status == 201
-            assert etree.fromstring(found(service, "a/f", "s/c", "old").body).get("search-total") == "1"
+            service.publish("a/f", definition, **V1)
+            service.save("a/f", "d", b"<form><s><g><c>new</c></g><c>old</c></s></form>")
+            require_found(service, "s/c", "old", 1)
     with serving(tmp_path) as service:
-        assert etree.fromstring(found(service, "a/f", "s/g/c", "new").body).get("search-total") == "1"
-        assert etree.fromstring(found(service, "a/f", "s/c", "old").body).get("search-total") == "0"
+        require_found(service, "s/g/c", "new", 1)
+        require_found(service, "s/c", "old", 0)
 
 
 @pytest.mark.parametrize("what", ["current", "older", "file"])

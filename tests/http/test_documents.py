@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from persistence.model.versions import DATA_FORMATS
 from tests.http.stories import play, stories
 from tests.published import definition
 from tests.served import served
-from tests.service import V1, Service, running
+from tests.service import PUBLIC, V1, Answer, Service, running
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 RFC_1123 = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
@@ -139,6 +140,25 @@ PURGED = "data/D?last-modified-time=2025-03-04T05:06:07.089Z"
             PUT draft/D -> 204 Last-Modified>second
             GET draft/D?last-modified-time={first} draft/D?last-modified-time={second} -> 404 200
             NOTHING draft/D/.history""",
+        "older revisions are read by exactly their instant; a tombstone answers as deleted (4.8)": """
+            PUT data/D v=1 stage=s0 <d>0</d> -> 201 Last-Modified>zero
+            PUT data/D v=1 stage=s1 <d>1</d> -> 204 Last-Modified>one
+            DELETE data/D -> 204 Last-Modified>gone
+            PUT data/D v=1 <d>again</d> -> 201
+            GET data/D?last-modified-time={zero} -> 200 <d>0</d> Workflow-Stage=s0 Last-Modified={zero} ETag>tag
+            HEAD data/D?last-modified-time={zero} -> 200 ETag={tag}
+            GET data/D?last-modified-time={one} -> 200 <d>1</d> Workflow-Stage=s1 Last-Modified={one} ETag!{tag}
+            GET data/D?last-modified-time={gone} -> deleted
+            GET data/D?last-modified-time=2001-01-01T00:00:00.000Z -> 404
+            GET data/D?last-modified-time= -> 200 <d>again</d>
+            GET data/D?last-modified-time=yesterday -> 400""",
+        "the data format must be the stored one: checked first, on GET and PUT, not on HEAD (3.1)": """
+            PUT data/D v=1
+            GET data/D{asked}4.0.0 data/D{asked}raw data/D{asked} -> 200
+            PUT data/D{asked}4.0.0 data/D{asked}raw data/D{asked} -> 204
+            GET|PUT data/D{asked}4.8.0 data/D{asked}2019.1.0 data/D{asked}5 -> 400
+            HEAD data/D{asked}4.0.0 data/D{asked}5 -> 200
+            GET data/none{asked}raw data/none{asked}5 -> 404 400""",
         "what is not relevant is removed on request; only remove, only GET, not the designer's data (forms 3.1)": """
             PUT data/D v=1 {irrelevant}
             GET data/D?nonrelevant=remove -> 200 {kept} Content-Length=64 ETag>tag
@@ -152,7 +172,8 @@ PURGED = "data/D?last-modified-time=2025-03-04T05:06:07.089Z"
 def test_data_and_drafts(service: Service, form: str, story: str) -> None:
     namespace = 'xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
     irrelevant = f'<d {namespace}><a fr:relevant="false"><b/></a><c>1</c></d>'
-    play(service, form, story, irrelevant=irrelevant, kept=f"<d {namespace}><c>1</c></d>")
+    words = {"asked": "?data-format-version=", "irrelevant": irrelevant, "kept": f"<d {namespace}><c>1</c></d>"}
+    play(service, form, story, **words)
 
 
 def test_headers_of_get(service: Service, form: str) -> None:
@@ -214,38 +235,6 @@ def test_xml_comes_back_as_it_was_stored_whatever_the_encoding(service: Service,
         assert service.get(f"{form}/data/D/data.xml").body == body
 
 
-def test_older_revisions_are_read_by_their_instant(service: Service, form: str) -> None:
-    """Spec crud 4.8: exact equality; all headers are those of that revision; a tombstone answers as deleted."""
-    path, own = f"{form}/data/D/data.xml", service.prefix
-    bodies = [b"<d>%d</d>" % number for number in range(3)]
-    saved = [service.save(form, body=body, Workflow_Stage=f"s{number}") for number, body in enumerate(bodies)]
-    instants = [answer[own + "Last-Modified"] for answer in saved]
-    tombstone = service.delete(path)[own + "Last-Modified"]
-    service.save(form, body=b"<d>again</d>")
-    assert instants == sorted(set(map(str, instants)))
-    for number, instant in enumerate(instants):
-        old = service.get(f"{path}?last-modified-time={instant}")
-        assert (old.status, old.body) == (200, bodies[number])
-        assert (old[own + "Workflow-Stage"], old[own + "Last-Modified"]) == (f"s{number}", instant)
-        assert service.head(f"{path}?last-modified-time={instant}")["ETag"] == old["ETag"]
-    assert service.get(f"{path}?last-modified-time={tombstone}").status == service.deleted
-    assert service.get(f"{path}?last-modified-time=2001-01-01T00:00:00.000Z").status == 404
-    assert service.get(f"{path}?last-modified-time=").body == b"<d>again</d>"
-    assert service.get(f"{path}?last-modified-time=yesterday").status == 400
-
-
-@pytest.mark.parametrize(
-    ("word", "status"), [("4.0.0", 200), ("raw", 200), ("", 200), ("4.8.0", 400), ("2019.1.0", 400), ("5", 400)]
-)
-def test_the_data_format_must_be_the_stored_one(service: Service, form: str, word: str, status: int) -> None:
-    """Spec crud 3.1: checked first, on GET and PUT of any file of a document; HEAD does not look."""
-    path = f"{form}/data/D/data.xml?data-format-version={word}"
-    service.save(form)
-    assert (service.get(path).status, service.head(path).status) == (status, 200)
-    assert service.put(path).status == (204 if status == 200 else status)
-    assert service.get(path.replace("/D/", "/none/")).status == (404 if status == 200 else status)
-
-
 def test_new_data_without_a_version(service: Service, form: str) -> None:
     """Design, section 2: the latest published version or 1 in svc, 400 in orbeon; of a draft, its document's first.
 
@@ -266,6 +255,7 @@ def test_new_data_without_a_version(service: Service, form: str) -> None:
     require("data/C", "1")
     service.save(form, "D", Form_Definition_Version=2)
     require("draft/D", "2")
+    assert service.put(f"{form}/data/D/a.bin", b"x").status == (400 if is_needed else 201)
     service.save(form, "D", collection="draft", Form_Definition_Version=2)
     assert service.put(f"{form}/draft/D/data.xml").status == 204
 
@@ -392,3 +382,208 @@ def test_the_document_is_found_whatever_is_lost(crowd: Service, form: str, loss:
         case "no document":
             shutil.rmtree(crowd.data / form / "data/A")
     assert create(crowd, form, "B", "C") == ([201, 409] if loss == "no document" else [409, 409])
+
+
+# Conditional requests: nobody overwrites unseen, and good copies are not sent again.
+
+PERMISSIONS = (
+    '<permissions><permission operations="create update delete -list"/>'
+    '<permission operations="read -list"><owner/></permission></permissions>'
+)
+"""Everybody may write, and only the owner may read."""
+
+FILES = ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin", "form/form.xhtml", "form/a.bin"]
+
+
+def bare(answer: Answer) -> str:
+    return str(answer["ETag"]).strip('"')
+
+
+@pytest.fixture(params=FILES)
+def path(request: pytest.FixtureRequest, service: Service, form: str) -> str:
+    service.save(form)
+    service.put(f"{form}/{request.param}", b"<d>1</d>", **V1)
+    return f"{form}/{request.param}"
+
+
+def test_if_match_guards_every_resource(service: Service, path: str) -> None:
+    """Spec crud 4.6: data, drafts, attachments and definitions; quoted or bare, whichever is sent; * passes."""
+    first = str(service.get(path)["ETag"])
+    second = service.put(path, b"<d>2</d>", {"If-Match": first}, **V1)
+    assert second.status == 204
+    assert second["ETag"] != first
+    assert service.put(path, b"<d>3</d>", {"If-Match": first}, **V1).status == 412
+    assert service.delete(path, {"If-Match": first}, **V1).status == 412
+    assert service.get(path).body == b"<d>2</d>"
+    for tag in (f'"x", "{bare(second)}"', None, "*"):
+        condition = {"If-Match": tag or bare(service.get(path))}
+        assert service.put(path, b"<d>4</d>", condition, **V1).status == 204
+    assert service.delete(path, {"If-Match": str(service.get(path)["ETag"])}, **V1).status == 204
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("tags", ["x", "*"])
+def test_if_match_does_not_hold_where_nothing_is_stored(service: Service, form: str, name: str, tags: str) -> None:
+    """RFC 9110 13.1.1: who edits what somebody else has deleted is told so, and does not create it again."""
+    service, path, condition = replace(service, face=PUBLIC), f"{form}/{name}", {"If-Match": tags}
+    assert service.put(path, headers=condition, **V1).refuses(412, "it may have been deleted")
+    assert service.delete(path, condition, **V1).status == 404
+    assert service.put(path, **V1).status == 201
+    if name == "data/D/a.bin":
+        service.put(f"{form}/data/D/data.xml", **V1)
+    assert service.delete(path, **V1).status == 204
+    assert service.put(path, headers=condition, **V1).status == 412
+    assert service.get(path, **V1).status in (404, service.deleted)
+
+
+@stories(
+    {
+        "if-none-match of a new attachment is not about its document (RFC 9110 13.1.2)": """
+            PUT data/D v=1
+            PUT data/D/a.bin If-None-Match=* v=1 -> 201
+            PUT data/D/a.bin If-None-Match=* v=1 -> 412""",
+        "if-none-match creates, and never overwrites (RFC 9110 13.1.2)": """
+            PUT data/D If-None-Match=* v=1 <d>1</d> -> 201
+            PUT data/D If-None-Match=* v=1 <d>2</d> -> 412
+            GET data/D -> 200 <d>1</d>
+            DELETE data/D
+            PUT data/D If-None-Match=* v=1 <d>3</d> -> 201""",
+        "if-match of an attachment may name its document, or, with a tag of its own, either (4.2, PUT 4)": """
+            PUT data/D v=1 -> 201 ETag>document
+            PUT data/D/a.bin If-Match=wrong v=1 -> 412
+            PUT data/D/a.bin If-Match={document} v=1 -> 201
+            PUT data/D/a.bin If-Match={document} v=1 -> 204
+            PUT data/D v=1
+            PUT data/D/a.bin If-Match={document} v=1 -> 412""",
+        "the provider face ignores if-match on nothing: its runtime expects a creation (4.6)": """
+            FACE provider
+            PUT data/D If-Match=x v=1 -> 201
+            DELETE data/D v=1
+            PUT data/D If-Match=* v=1 -> 201""",
+        "412 wins over 400 for the version, and both over a malformed body (4.2)": """
+            PUT data/D v=1 -> 201 ETag>tag
+            PUT data/D If-Match=x v=2 < -> 412
+            PUT data/D If-Match={tag} v=2 < -> 400
+            PUT data/D If-Match=x v=next < -> 400""",
+    }
+)
+def test_conditions(service: Service, form: str, story: str) -> None:
+    play(service, form, story)
+
+
+def test_a_write_may_be_conditional_on_the_time(service: Service, path: str) -> None:
+    """RFC 9110 13.1.4 and 13.2.2: seconds, ignored with If-Match, where it is not a date, and on a GET."""
+    date = str(service.get(path)["Last-Modified"])
+    early = {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    for ask in (service.put, service.delete):
+        assert ask(path, headers=early, **V1).refuses(412, "If-Unmodified-Since")
+    assert service.get(path, early).status == 200
+    for headers in (
+        {"If-Unmodified-Since": date},
+        {"If-Unmodified-Since": "nonsense"},
+        {"If-Unmodified-Since": "Sun, 06 Nov 99999999999 08:49:37 GMT"},
+        early | {"If-Match": "*"},
+    ):
+        assert service.put(path, headers=headers, **V1).status == 204
+    date = str(service.get(path)["Last-Modified"])
+    assert service.delete(path, {"If-Unmodified-Since": date}, **V1).status == 204
+    assert service.put(path, headers=early, **V1).status == 201
+
+
+def test_good_copies_are_not_sent_again(service: Service, path: str) -> None:
+    """The issue: 304 for GET and HEAD of anything; If-None-Match wins over the date (RFC 9110 13.2.2)."""
+    got = service.get(path)
+    tag, date = str(got["ETag"]), str(got["Last-Modified"])
+    for headers in (
+        {"If-None-Match": tag},
+        {"If-None-Match": bare(got)},
+        {"If-None-Match": f'"{bare(got)}"'},
+        {"If-None-Match": f'W/"{bare(got)}"'},
+        {"If-None-Match": "*"},
+        {"If-Modified-Since": date},
+        {"If-None-Match": tag, "If-Modified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+    ):
+        for method in ("GET", "HEAD"):
+            copy = service.ask(method, path, None, headers)
+            assert (copy.status, copy.body, copy["ETag"]) == (304, b"", tag)
+    for headers in (
+        {"If-None-Match": "other"},
+        {"If-Modified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"},
+        *({"If-Modified-Since": date} for date in ("nonsense", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT")),
+        {"If-None-Match": "other", "If-Modified-Since": date},
+    ):
+        assert service.get(path, headers).status == 200
+
+
+def test_a_file_replaced_by_hand_gets_another_tag(service: Service, form: str) -> None:
+    """What was acknowledged under a tag is not what lies there now: neither a copy nor an If-Match may say so."""
+    path = f"{form}/data/D/data.xml"
+    tag = str(service.put(path, b"<d>1</d>", **V1)["ETag"])
+    (service.data / path).write_bytes(b"<d>by hand</d>")
+    edited = service.get(path)
+    assert (edited.status, edited.body) == (200, b"<d>by hand</d>")
+    assert edited["ETag"] not in (tag, None)
+    assert service.head(path)["ETag"] == edited["ETag"]
+    assert service.get(path, {"If-None-Match": tag}).status == 200
+    assert service.get(path, {"If-Modified-Since": str(edited["Last-Modified"])}).status == 200
+    refused = service.put(path, headers={"If-Match": tag})
+    assert (refused.status, "edited by hand since" in refused.cause) == (412, True)
+    assert bare(edited) in refused.cause
+    late = {"If-Unmodified-Since": "Sun, 06 Nov 2095 08:49:37 GMT"}
+    assert service.put(path, headers=late).status == 412
+    assert service.put(path, headers={"If-Match": str(edited["ETag"])}).status == 204
+    assert service.put(path, headers=late).status == 204
+
+
+def test_tags_are_quoted_weak_ones_never_match_and_both_conditions_must_hold(service: Service, path: str) -> None:
+    """RFC 9110 8.8.3 in dialect svc; in orbeon bare, as the real system sends it (spec crud 4.6).
+
+    RFC 9110 13.1.1: proxies that compress weaken tags, and nobody sees it in the tag itself, so the answer says why.
+    """
+    got = service.get(path)
+    weak = f'W/"{bare(got)}"'
+    for ask in (service.put, service.delete):
+        assert ask(path, headers={"If-Match": weak}, **V1).refuses(412, "a weak tag (W/) never matches")
+    both = {"If-Match": str(got["ETag"]), "If-None-Match": str(got["ETag"])}
+    assert service.put(path, headers=both, **V1).status == 412
+    assert service.put(path, headers=both | {"If-None-Match": "other"}, **V1).status == 204
+    answers = [got, service.get(path), service.head(path), service.put(path, **V1)]
+    if "draft" not in path:
+        answers.append(service.delete(path, **V1))
+    for answer in answers:
+        expected = f'"{bare(answer)}"' if service.dialect == "svc" else bare(answer)
+        assert answer["ETag"] == expected
+
+
+def test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag(service: Service, path: str) -> None:
+    """So that a person can decide, and a program can go on without another GET."""
+    current = service.put(path, b"<d>2</d>", **V1, Username="mia")
+    when = str(current[service.prefix + "Last-Modified"])
+    for ask in (service.put, service.delete):
+        refused = ask(path, headers={"If-Match": '"old"'}, **V1, Username="lea")
+        assert refused.status == 412
+        assert f'current ETag "{bare(current)}", saved at {when} by mia' in refused.cause
+        assert "If-Match does not name the current ETag" in refused.cause
+    there = service.put(path, headers={"If-None-Match": "*"}, **V1, Username="lea")
+    assert (there.status, "already exists (If-None-Match: *)" in there.cause) == (412, True)
+    assert "If-Match does not" not in there.cause
+    named = service.put(path, headers={"If-None-Match": bare(current)}, **V1, Username="lea")
+    assert (named.status, "as If-None-Match names it" in named.cause) == (412, True)
+
+
+def test_who_may_not_read_is_told_neither_who_nor_the_tag(service: Service, form: str) -> None:
+    """A 412 comes before a 403 (spec crud 4.2), and must not say what a GET would refuse."""
+    service.publish(form, definition(PERMISSIONS))
+    paths = [f"{form}/data/D/data.xml", f"{form}/data/D/a.bin", f"{form}/draft/D/data.xml", f"{form}/draft/D/a.bin"]
+    for path in paths:
+        assert service.put(path, **V1, Username="lea").status == 201
+    for path in paths:
+        tag = bare(service.get(path, Username="lea"))
+        for user, is_told in (("lea", True), ("bob", False)):
+            for ask, condition in (
+                (service.put, {"If-Match": "old"}),
+                (service.delete, {"If-Match": "old"}),
+                (service.put, {"If-None-Match": "*"}),
+            ):
+                refused = ask(path, headers=condition, **V1, Username=user)
+                assert (refused.status, tag in refused.cause, "by lea" in refused.cause) == (412, is_told, is_told)

@@ -87,18 +87,13 @@ def texts(document: bytes) -> list[str]:
     return [element.text or "" for element in etree.fromstring(document).iter("ssn", "name", "note")]
 
 
-@pytest.mark.parametrize("data_format", DATA_FORMATS)
-def test_marked_values_are_encrypted_at_rest_and_come_back_plain(service: Service, data_format: str) -> None:
-    form = f"{APPS[data_format]}/values"
-    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
-    sent = data(data_format)
-    save(service, form, body=sent)
+def test_marked_values_are_encrypted_at_rest_and_come_back_plain(service: Service, form: str) -> None:
+    """In all formats: test_encryption_places.py."""
+    save(service, form)
     stored = (service.data / form / "data/1/data.xml").read_bytes()
     assert not [text for text in SECRETS if text.encode() in stored]
     assert OPEN.encode() in stored
-    marked = [
-        element.tag for element in etree.fromstring(stored).iter() if element.get(f"{FR}value-encrypted") == "true"
-    ]
+    marked = [each.tag for each in etree.fromstring(stored).iter() if each.get(f"{FR}value-encrypted") == "true"]
     assert marked == ["ssn", "note", "note"]
     got = service.get(f"{form}/data/1/data.xml")
     assert got["Content-Length"] == str(len(got.body))
@@ -111,18 +106,15 @@ def test_marked_values_are_encrypted_at_rest_and_come_back_plain(service: Servic
 
 
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
-@pytest.mark.parametrize("named", DATA_FORMATS)
-def test_a_holder_is_told_by_its_path_in_any_format(service: Service, data_format: str, named: str) -> None:
+def test_a_holder_is_told_by_its_path_in_any_format(service: Service, data_format: str) -> None:
     form = f"{APPS[data_format]}/holders"
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status in (201, 204)
-    for number, holder in enumerate(HOLDERS[named]):
-        put = attach(service, f"{form}/data/{named}/{number}.bin", holder)
-        assert put["Svc-Did-Encrypt"] == "true", holder
-    assert attach(service, f"{form}/data/{named}/item.bin", f"{HOLDERS[named][2]}/_")["Svc-Did-Encrypt"] == "true"
+    files = f"{form}/data/{data_format}"
+    for number, holder in enumerate({each for known in HOLDERS.values() for each in (*known, f"{known[2]}/_")}):
+        assert attach(service, f"{files}/{number}.bin", holder, b"x")["Svc-Did-Encrypt"] == "true", holder
     for holder in (None, "", "person", "person/photo", "ssn", "scan", "person/top", "Person/Scan"):
-        put = attach(service, f"{form}/data/{named}/plain.bin", holder)
-        assert put["Svc-Did-Encrypt"] is None, holder
-    assert (service.data / form / f"data/{named}/plain.bin").read_bytes() == CONTENT
+        assert attach(service, f"{files}/plain.bin", holder)["Svc-Did-Encrypt"] is None, holder
+    assert (service.data / files / "plain.bin").read_bytes() == CONTENT
 
 
 def test_the_client_s_hash_of_data_is_encrypted_where_values_are(service: Service, form: str) -> None:
@@ -175,26 +167,22 @@ def test_attachments_with_a_provider_of_their_own_are_encrypted_there(service: S
     assert (part.status, part.body) == (206, CONTENT[65_535:65_537])
 
 
-def test_sizes_at_the_edges_of_frames_and_ranges_are_of_the_plain_content(service: Service, form: str) -> None:
+def test_sizes_and_ranges_are_of_the_plain_content(service: Service, form: str) -> None:
     """A range past its end is refused, though the file is longer. What is plain comes as it is."""
-    folder, size, sizes = f"{form}/data/1", len(CONTENT), (0, 1, 65_535, 65_536, 65_537, 131_072, len(CONTENT))
-    for each in sizes:
+    folder, size = f"{form}/data/1", len(CONTENT)
+    for each in (0, 65_536, size):
         attach(service, f"{folder}/{each}.bin", body=CONTENT[:each])
         attach(service, f"{folder}/{each}-plain.bin", "person/photo", CONTENT[:each])
     save(service, form)
-    for each in sizes:
-        assert service.get(f"{folder}/{each}.bin", Decrypt="true").body == CONTENT[:each]
-        assert service.get(f"{folder}/{each}-plain.bin", Decrypt="true").body == CONTENT[:each]
-    for wanted, first, last in (
-        *(("0-1", 0, 1), ("128-", 128, size - 1), ("65535-65536", 65_535, 65_536)),
-        *(("199999-9999999", size - 1, size - 1), ("200000-", None, None)),
-    ):
+    for each in (0, 65_536, size):
+        for name in (f"{each}.bin", f"{each}-plain.bin"):
+            assert service.get(f"{folder}/{name}", Decrypt="true").body == CONTENT[:each]
+    for wanted, first, last in (("0-1", 0, 1), ("65535-65536", 65_535, 65_536), ("199999-9999999", size - 1, size - 1)):
         got = service.get(f"{folder}/{size}.bin", {"Range": f"bytes={wanted}"}, Decrypt="true")
-        if last is None:
-            assert (got.status, got["Content-Range"]) == (416, f"bytes */{size}")
-        else:
-            assert (got.status, got["Content-Range"]) == (206, f"bytes {first}-{last}/{size}")
-            assert got.body == CONTENT[first : last + 1]
+        assert (got.status, got["Content-Range"]) == (206, f"bytes {first}-{last}/{size}")
+        assert got.body == CONTENT[first : last + 1]
+    past = service.get(f"{folder}/{size}.bin", {"Range": f"bytes={size}-"}, Decrypt="true")
+    assert (past.status, past["Content-Range"]) == (416, f"bytes */{size}")
 
 
 def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(service: Service, form: str) -> None:
@@ -216,14 +204,14 @@ def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(service: Serv
         assert service.get(name, {"If-Modified-Since": stored["Last-Modified"]}, **decrypt).status == 200
 
 
-@pytest.mark.parametrize("at", [0, 1])
-def test_a_write_may_name_the_tag_of_the_stored_or_of_the_decrypted_bytes(service: Service, form: str, at: int) -> None:
+@pytest.mark.parametrize("own", [{}, {"Decrypt": "true"}], ids=["stored", "decrypted"])
+def test_a_write_may_name_the_tag_of_either_bytes(service: Service, form: str, own: dict[str, str]) -> None:
     name = f"{form}/data/1/a.bin"
     attach(service, name)
     save(service, form)
 
     def tag() -> str:
-        return (service.get(name), service.get(name, Decrypt="true"))[at]["ETag"] or ""
+        return service.get(name, **own)["ETag"] or ""
 
     old = tag()
     more = {"Form_Definition_Version": 1, "Path_To_Holder": "person/scan"}
@@ -369,17 +357,9 @@ def test_an_unpublished_version_is_encrypted_as_another_one_marks(service: Servi
         assert not traces(directory, *SECRETS, CONTENT[1000:1040])
 
 
-def test_searches_know_nothing_of_encrypted_values(service: Service, form: str) -> None:
-    save(service, form)
-    for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc2:", 0)):
-        query = f"<search><query>{text}</query><page-size>10</page-size><page-number>1</page-number></search>".encode()
-        found = service.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
-        assert (found.status, etree.fromstring(found.body).get("search-total")) == (200, str(hits)), text
-
-
 def test_nothing_marked_is_found_on_disk_in_the_index_or_in_the_log(service: Service, form: str) -> None:
     """The hex look: with views for reports, an index and a log that were all made of it."""
-    assert service.put(f"{form}/form/form.xhtml", DEFINITION, Create_Flat_View="true").status == 204
+    service.publish(form, DEFINITION, Create_Flat_View="true")
     digest = hashlib.sha256(CONTENT).hexdigest()
     attach(service, f"{form}/data/1/a.bin", Hash_Algorithm="SHA-256", Hash_Value=digest)
     for collection in ("draft", "data", "data"):
@@ -387,89 +367,50 @@ def test_nothing_marked_is_found_on_disk_in_the_index_or_in_the_log(service: Ser
     assert service.raw("POST", f"{PUBLIC}/reindex").status == 200
     for body in (b"<form><person><ssn>" + SECRETS[0].encode(), data() + b"<"):
         assert service.put(f"{form}/data/1/data.xml", body).status == 400
-    found = traces(service.data.parent, *SECRETS, digest, digest.upper(), CONTENT[1000:1040], CONTENT[-40:])
+    for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc2:", 0)):
+        found = service.post(f"search/{form}", f"<search><query>{text}</query></search>")
+        assert (found.status, etree.fromstring(found.body).get("search-total")) == (200, str(hits)), text
+    traced = traces(service.data.parent, *SECRETS, digest, digest.upper(), CONTENT[1000:1040], CONTENT[-40:])
     others = re.compile(f"(?!.*{form}).*(app-|svc/builder)")  # other tests store plain data on purpose
-    assert [each for each in found if not others.match(each[0])] == []
+    assert [each for each in traced if not others.match(each[0])] == []
     assert service.log in list(service.data.parent.rglob("*"))
     assert list(service.data.glob(f".index/{form}/*"))
 
 
-def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answer(service: Service, form: str) -> None:
-    save(service, form, "1")
-    save(service, form, "2", body=b"<form><person><ssn>other</ssn></person></form>")
-    own, other = ((service.data / form / f"data/{document}/data.xml") for document in ("1", "2"))
-    values = [etree.fromstring(file.read_bytes()).findtext("person/ssn") for file in (own, other)]
-    whole = own.read_bytes()
-    assert all(values)
-    for value in (values[1], values[0][:-8] + "AAAAAAA=", values[0].replace("enc2:", "enc9:"), "plain"):
-        own.write_bytes(whole.replace(values[0].encode(), value.encode()))
-        got = service.get(f"{form}/data/1/data.xml")
-        assert got.status == 500, value
-        assert (got.body.count(b"\n"), b"other" not in got.body) == (1, True)
-        assert service.head(f"{form}/data/1/data.xml").status in (200, 500)
-    own.write_bytes(whole)
-    assert service.get(f"{form}/data/1/data.xml").status == 200
+@pytest.mark.parametrize("edits", ["all", "xml"])
+def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(
+    tmp_path: Path, form: str, edits: str
+) -> None:
+    """It is damage before it is decrypted, but where every change counts as an edit by hand.
 
-
-def stored(service: Service, form: str) -> tuple[str, Path, dict[str, bytes], bytes]:
-    """An encrypted attachment: its path, its file, and by what was done to it its content, last with another frame."""
-    name = f"{form}/data/1/a.bin"
-    attach(service, name)
-    attach(service, f"{form}/data/1/b.bin", body=CONTENT[::-1])
-    save(service, form)
-    whole = (service.data / name).read_bytes()
-    wrong = {
-        "another file": (service.data / form / "data/1/b.bin").read_bytes(),
-        "cut": whole[:-70_000],
-        "cut by a byte": whole[:-1],
-        "without header": whole[100:],
-        "first frame": whole[:300] + bytes([whole[300] ^ 1]) + whole[301:],
-    }
-    second = whole[:100_000] + bytes([whole[100_000] ^ 1]) + whole[100_001:]
-    return name, service.data / name, wrong, second
-
-
-def require_broken_answer(service: Service, name: str) -> None:
-    """The second frame does not decrypt, when the first one has gone out."""
-    with pytest.raises(IncompleteRead) as raised:
-        service.get(name, Decrypt="true")
-    assert (raised.value.partial, raised.value.expected) == (CONTENT[: 1 << 16], len(CONTENT) - (1 << 16))
-
-
-def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(tmp_path: Path, form: str) -> None:
-    """Decryption notices it by itself, also where every change counts as an edit by hand."""
-    with keyed(tmp_path, PERSISTENCE_HAND_EDITS="all") as service:
+    One that has kept size and time, as after a fault of the disk, is noticed when it is decrypted.
+    """
+    with keyed(tmp_path, PERSISTENCE_HAND_EDITS=edits) as service:
         service.publish(form, DEFINITION)
-        name, file, wrong, second = stored(service, form)
-        whole = file.read_bytes()
-        for what, content in wrong.items():
+        name, file = f"{form}/data/1/a.bin", service.data / form / "data/1/a.bin"
+        attach(service, name)
+        attach(service, f"{form}/data/1/b.bin", body=CONTENT[::-1])
+        save(service, form)
+        whole, before = file.read_bytes(), file.stat()
+        first, second = (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (300, 100_000))
+        another = file.with_name("b.bin").read_bytes()
+        for content, keeps_time in (
+            *((content, False) for content in (another, first, whole[:-70_000], whole[:-1], whole[100:])),
+            *((another, True), (first, True)),
+        ):
             file.write_bytes(content)
+            if keeps_time:
+                os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
             got = service.get(name, Decrypt="true")
-            assert (got.status, got.body.count(b"\n")) == (500, 1), what
+            is_seen = edits == "xml" and not keeps_time
+            assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, is_seen, 1)
         file.write_bytes(second)
-        require_broken_answer(service, name)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(IncompleteRead) as raised:  # the first frame has gone out
+            service.get(name, Decrypt="true")
+        assert (raised.value.partial, raised.value.expected) == (CONTENT[: 1 << 16], len(CONTENT) - (1 << 16))
         file.write_bytes(whole)
         assert service.get(name, Decrypt="true").body == CONTENT
-
-
-def test_a_changed_file_is_damage_before_it_is_decrypted(service: Service, form: str) -> None:
-    """One that has kept size and time, as after a fault of the disk, is noticed when it is decrypted."""
-    name, file, wrong, second = stored(service, form)
-    whole, before = file.read_bytes(), file.stat()
-    changes = [(what, content, True) for what, content in (wrong | {"second frame": second}).items()]
-    changes += [(what, wrong[what], False) for what in ("another file", "first frame")]
-    for what, content, is_seen in changes:
-        file.write_bytes(content)
-        if not is_seen:
-            assert len(content) == before.st_size
-            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        got = service.get(name, Decrypt="true")
-        assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, is_seen, 1), what
-    file.write_bytes(second)
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    require_broken_answer(service, name)
-    file.write_bytes(whole)
-    assert service.get(name, Decrypt="true").body == CONTENT
 
 
 def test_what_the_real_system_has_encrypted_is_read(service: Service, form: str) -> None:
@@ -511,20 +452,6 @@ def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Pa
         assert service.get("a/b/data/1/a.bin", Decrypt="true").status == 500
         assert service.get("a/b/data/1/a.bin").body.startswith(MAGIC)
         assert service.get("a/b/data/1/photo.bin").body == CONTENT
-
-
-def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
-    keys = keys_of(tmp_path)
-    first = keys.new()
-    with serving(tmp_path) as service:
-        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
-        save(service, "a/b", "old")
-        second = keys.new()
-        save(service, "a/b", "new")
-        stored = [(service.data / f"a/b/data/{document}/data.xml").read_bytes() for document in ("old", "new")]
-        assert [f"enc2:{first}:".encode() in stored[0], f"enc2:{second}:".encode() in stored[1]] == [True, True]
-        for document in ("old", "new"):
-            assert texts(service.get(f"a/b/data/{document}/data.xml").body)[0] == SECRETS[0]
 
 
 def test_what_a_key_encrypts_that_is_retired_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

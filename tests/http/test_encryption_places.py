@@ -6,7 +6,7 @@ is then right, and no tree or database can tell.
 
 import base64
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +16,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from persistence.crypto import EncryptionKeys, KeyRing, purpose
 from persistence.model.versions import DATA_FORMATS
 from persistence.postgresql.database_check import maintained
-from tests.cli.command_runner import Command
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
-from tests.http.test_definitions import kinds
+from tests.http.test_definitions import kinds, run_command
 from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
 from tests.moving.moves import moved
-from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 from tests.sidecars import resealed
+from tests.waiting import eventually
 
 KEY = bytes.fromhex("7" * 64)
 VALUE = re.compile(rb"enc2:k1:[A-Za-z0-9+/=]+")
@@ -33,16 +33,7 @@ LABEL = re.compile(rb' (xmlns:fr="[^"]+" )?fr:value-encrypted="true"')
 SEAL = re.compile(rb"<\?encrypted-values [^?]*\?>")
 
 
-@pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("places")
-    options: tuple[str, ...] = ()
-    if request.param == "database":
-        uri = request.getfixturevalue("database_server").uri(postgresql.fresh_schema())
-        options = ("--data", uri)
-    env = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{KEY.hex()}", "PERSISTENCE_LOCAL": str(directory / "local")}
-    with alone(directory, env=env, options=options) as service:
-        yield service
+service = served(alone=True, env={"PERSISTENCE_ENCRYPTION_KEY": f"k1:{KEY.hex()}"})
 
 
 @pytest.fixture
@@ -138,19 +129,17 @@ def test_marked_values_are_encrypted_in_whatever_format_they_are_sent(tmp_path: 
                 assert texts(service.get(f"{app}/f/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
 
 
-def test_a_check_finds_plain_values(tmp_path: Path, command: Command) -> None:
+def test_a_check_finds_plain_values(tmp_path: Path) -> None:
     """Encrypting again does not take them in where the others say that something is missing."""
     with keyed(tmp_path) as service:
-        service.put("a/f/form/form.xhtml", DEFINITION)
+        service.publish("a/f", DEFINITION)
         save(service, "a/f")
         stored = raw(service, "a/f/data/1/data.xml").body
         label = re.compile(rb' (xmlns:fr="[^"]+" )?fr:value-encrypted="true">enc2:[^<]+')
         assert planted(service, "a/f", label.sub(b">DE-EVIL", stored, count=1)).status == 500
-        config = ["--config", str(tmp_path / "settings.toml"), "--data", str(service.data)]
-        found = command("check", "--deep", *config)
-        assert (found.status, "value-plain" in found.out) == (4, True)
-        done = command("reencrypt", *config)
-        assert (done.status, "is not as it was written" in done.out + "".join(done.errors)) == (4, True), done
+        assert "value-plain" in kinds(service, "--deep")
+        done = run_command(service, "reencrypt")
+        assert (done.exit_code, "is not as it was written" in done.output) == (4, True), done.output
         assert service.get("a/f/data/1/data.xml").status == 500
 
 
@@ -178,19 +167,18 @@ def old_value(form: str, text: str, *names: str) -> bytes:
 
 
 def test_values_in_the_format_of_before_are_read_and_bound_by_reencryption(service: Service, form: str) -> None:
+    expected = [SECRETS[0], OPEN, *SECRETS[1:]]
     save(service, form)
     stored = without_seal(raw(service, f"{form}/data/1/data.xml").body, b"")
     places = (("person", "ssn"), ("person", "kids", "note"), ("person", "kids", "note"))
     for value, text, names in zip(VALUE.findall(stored), SECRETS, places, strict=True):
         stored = stored.replace(value, old_value(form, text, *names))
-    assert texts(planted(service, form, stored).body) == [SECRETS[0], OPEN, *SECRETS[1:]]
-    assert service.raw("POST", f"{PUBLIC}/reencrypt/{form}").status == 200
-    states = lambda: service.raw("GET", f"{PUBLIC}/reencrypt").body  # noqa: E731
-    while b'state="encrypting"' in states() or b'state="waiting"' in states():
-        continue
+    assert texts(planted(service, form, stored).body) == expected
+    assert service.post(f"reencrypt/{form}").status == 200
+    eventually(lambda: re.search(rb'state="(encrypting|waiting)"', service.call("GET", "reencrypt").body) is None)
     new = raw(service, f"{form}/data/1/data.xml").body
     assert (len(VALUE.findall(new)), new.count(b"enc1:")) == (4, 0)
-    assert texts(service.get(f"{form}/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+    assert texts(service.get(f"{form}/data/1/data.xml").body) == expected
 
 
 def test_whatever_brings_a_document_to_another_place_leaves_it_readable(service: Service, form: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence.index.sync import updater
 from tests import forkserver, orders
 from tests.http.dying import DEFECT
 from tests.in_process import serving
@@ -74,6 +75,10 @@ def save(service: Service, document: str, body: bytes, form: str = "acme/order",
     service.save(form, document, body, Form_Definition_Version=version)
 
 
+def reindex(service: Service, form: str = "", **own: object) -> None:
+    assert service.raw("POST", f"/reindex{form}", {}, b"", **own).status == 200
+
+
 def names_in(service: Service) -> list[Row]:
     """The names in the view, as soon as there is a file with it."""
     try:
@@ -96,7 +101,15 @@ def own(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-in_common = served(start=running, workers=2)
+in_common = served(alone=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _impatient() -> Iterator[None]:
+    """Changes are gathered for the tables of a service in this process for a moment only."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(updater, "_GATHERING", 0.02)
+        yield
 
 
 @pytest.fixture
@@ -132,7 +145,7 @@ def test_v1_with_prefixes_and_without_being_asked_by_property(tmp_path: Path) ->
         '"svc.persistence.*.flat-view.max-identifier-length" = 20\n'
     )
     with running(tmp_path, settings=settings) as service:
-        assert service.put("acme/order/form/form.xhtml", orders.definition()).status == 204
+        service.publish("acme/order", orders.definition())
         assert "has no effect" not in service.log.read_text()
         with reporting(service) as report:
             assert report.columns("svc_f_acme_order_1") == METADATA + [f"customer_{name}" for name in CUSTOMER]
@@ -140,21 +153,18 @@ def test_v1_with_prefixes_and_without_being_asked_by_property(tmp_path: Path) ->
 
 
 def test_nothing_is_made_unless_it_is_asked_for_and_never_of_a_library(own: Service) -> None:
+    """The word is true in any case, and counts for publishing too."""
     for number, said in enumerate(("false", "", "yes", None)):
         headers = {} if said is None else {"Create_Flat_View": said}
-        assert own.put(f"acme/order-{number}/form/form.xhtml", orders.definition(), **headers).status == 201
+        own.publish(f"acme/order-{number}", orders.definition(), **headers)
         save(own, "a", named("Ada"), f"acme/order-{number}")
         assert not (own.data / ".index/.flat/flat.sqlite").exists(), said
     publish(own, "acme/library")
     assert not (own.data / ".index/.flat/flat.sqlite").exists()
-
-
-def test_the_word_is_true_in_any_case_and_counts_for_publishing_too(shared: Service) -> None:
-    body = orders.definition()
     headers = {"Content-Type": "application/xml", "Svc-Create-Flat-View": "TRUE"}
-    answer = shared.raw("POST", "/fr/service/publish", headers, body)
+    answer = own.raw("POST", "/fr/service/publish", headers, orders.definition())
     assert answer.status == 200, answer.cause
-    with reporting(shared) as report:
+    with reporting(own) as report:
         assert report.tables() == ["svc_f_acme_order_1", "svc_f_acme_order_1_lines"]
 
 
@@ -189,12 +199,12 @@ def test_columns_change_only_when_it_is_asked_for(shared: Service) -> None:
     save(shared, "a", named("Ada"))
     other = orders.definition().replace(b'id="name-control"', b'id="first-name-control"')
     other = other.replace(b'ref="name"', b'ref="first-name"')
-    assert shared.put("acme/order/form/form.xhtml", other, **V1).status == 204
+    shared.publish("acme/order", other, **V1)
     save(shared, "b", named("Bob").replace(b"name>", b"first-name>"))
     with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT count(*) FROM svc_f_acme_order_1"), [(2,)])
         assert report.columns(main) == METADATA + CUSTOMER
-        assert shared.raw("POST", "/reindex", {}, b"").status == 200
+        reindex(shared)
         assert report.columns(main) == METADATA + CUSTOMER
         publish(shared, body=other)
         assert report.columns(main) == [*METADATA, "first_name", *CUSTOMER[1:]]
@@ -212,8 +222,8 @@ def test_tables_go_with_the_definition_and_with_repeats_that_are_gone(shared: Se
         assert shared.delete("acme/order/form/form.xhtml", Form_Definition_Version=2).status == 204
         assert report.tables() == ["svc_f_acme_order_1"]
         # Published again without a word about views: there are none.
-        assert shared.put("acme/order/form/form.xhtml", without, Form_Definition_Version=2).status == 201
-        assert shared.raw("POST", "/reindex", {}, b"").status == 200
+        shared.publish("acme/order", without, Form_Definition_Version=2)
+        reindex(shared)
         assert report.tables() == ["svc_f_acme_order_1"]
 
 
@@ -288,59 +298,47 @@ def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Se
             other.stdin.close()  # type: ignore[union-attr]
 
 
-def test_a_lost_file_is_made_again_with_all_views_by_the_next_publication_or_by_reindexing(own: Service) -> None:
-    publish(own)
-    publish(own, "acme/other")
-    save(own, "a", named("Ada"))
-    for how in ("publication", "reindexing"):
-        for path in (own.data / ".index/.flat").glob("flat.sqlite*"):
-            path.unlink()
-        save(own, "a", named(how))
-        if how == "publication":
-            publish(own, "acme/third")
-        else:
-            assert own.raw("POST", "/reindex", {}, b"").status == 200
-        with reporting(own) as report:
-            every = {f"svc_f_acme_{form}_1{end}" for form in ("order", "other", "third") for end in ("", "_lines")}
-            report.becomes(lambda: set(report.tables()), every)
-            report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [(how,)])
+@pytest.mark.parametrize("how", ["publication", "reindexing"])
+def test_a_lost_file_is_made_again_with_all_views_by_the_next(shared: Service, how: str) -> None:
+    publish(shared)
+    publish(shared, "acme/other")
+    for path in (shared.data / ".index/.flat").glob("flat.sqlite*"):
+        path.unlink()
+    save(shared, "a", named("Ada"))
+    publish(shared, "acme/other") if how == "publication" else reindex(shared)
+    with reporting(shared) as report:
+        every = {f"svc_f_acme_{form}_1{end}" for form in ("order", "other") for end in ("", "_lines")}
+        report.becomes(lambda: set(report.tables()), every)
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
 
 
 def test_reindexing_reads_what_was_edited_by_hand(shared: Service) -> None:
-    publish(shared)
-    publish(shared, version=2)
-    save(shared, "a", named("Ada"))
-    save(shared, "b", named("Bob"), version=2)
+    for version, name in enumerate("ab", 1):
+        publish(shared, version=version)
+        save(shared, name, named("Ada"), version=version)
+    names = ["SELECT name FROM svc_f_acme_order_1", "SELECT name FROM svc_f_acme_order_2"]
     with reporting(shared) as report:
-        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
-        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Bob",)])
-    await_notes(shared)  # what is still to be taken in would be read after the edit
-    (shared.data / "acme/order/data/a/data.xml").write_bytes(named("Eve"))
-    (shared.data / "acme/order/data/b/data.xml").write_bytes(named("Eve"))
-    with reporting(shared) as report:
-        header = {"Svc-Form-Definition-Version": "2"}
-        assert shared.raw("POST", "/reindex/acme/order", header, b"").status == 200
-        assert report.ask("SELECT name FROM svc_f_acme_order_2") == [("Eve",)]
-        assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Ada",)]
-        assert shared.raw("POST", "/reindex", {}, b"").status == 200
-        assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Eve",)]
+        report.becomes(lambda: [report.ask(name) for name in names], [[("Ada",)]] * 2)
+        await_notes(shared)  # what is still to be taken in would be read after the edit
+        for name in "ab":
+            (shared.data / f"acme/order/data/{name}/data.xml").write_bytes(named("Eve"))
+        reindex(shared, "/acme/order", Form_Definition_Version=2)
+        assert [report.ask(name) for name in names] == [[("Ada",)], [("Eve",)]]
+        reindex(shared)
+        assert [report.ask(name) for name in names] == [[("Eve",)]] * 2
 
 
-@pytest.mark.parametrize("command", [("reindex", "--verify"), ("check", "--repair")])
-def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(shared: Service, command: tuple[str, ...]) -> None:
-    publish(shared)
-    save(shared, "a", named("Ada", "Pump"))
-    save(shared, "b", named("Bob"))
-    with reporting(shared) as report:
-        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1 ORDER BY name"), [("Ada",), ("Bob",)])
-        assert shared.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
-        await_notes(
-            shared
-        )  # rows are there before the entry is struck off, and what has an entry is left to the service
-        shutil.rmtree(shared.data / "acme/order/data/a")
-        forkserver.run(
-            "persistence.cli", [*command, "--data", str(shared.data)]
-        )  # check says by its status that it has found something
+@pytest.mark.parametrize("arguments", [("reindex", "--verify"), ("check", "--repair")])
+def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(own: Service, arguments: tuple[str, ...]) -> None:
+    publish(own)
+    save(own, "a", named("Ada", "Pump"))
+    save(own, "b", named("Bob"))
+    eventually(lambda: names_in(own) == [("Ada",), ("Bob",)], _PATIENCE)
+    assert own.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
+    await_notes(own)  # rows are there before the entry is struck off, and what has an entry is left to the service
+    shutil.rmtree(own.data / "acme/order/data/a")
+    forkserver.run("persistence.cli", [*arguments, "--data", str(own.data)])  # the status says whether it has found any
+    with reporting(own) as report:
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Bob",)]
         assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == []
 
@@ -362,9 +360,8 @@ def test_rows_of_another_time_and_a_lost_file_are_made_again_when_the_service_st
     with serving(tmp_path) as service:
         publish(service)
         save(service, "a", named("Ada"))
-        with reporting(service) as report:
-            report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
-    with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
+        eventually(lambda: names_in(service) == [("Ada",)], _PATIENCE)
+    with closing(sqlite3.connect(Report(service).path, isolation_level=None)) as connection:
         connection.execute("UPDATE catalogue_versions SET tree = 'another'")
         connection.execute("DELETE FROM svc_f_acme_order_1")
     for _ in range(2):
@@ -383,19 +380,9 @@ def test_rows_of_another_time_and_a_lost_file_are_made_again_when_the_service_st
 def test_tables_that_somebody_has_dropped_come_back(own: Service, harm: str) -> None:
     publish(own)
     save(own, "a", named("Ada"))
-    with reporting(own) as report:
-        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
-    with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
+    eventually(lambda: names_in(own) == [("Ada",)], _PATIENCE)
+    with closing(sqlite3.connect(Report(own).path, isolation_level=None)) as connection:
         connection.execute(harm)
     for number in range(10):  # by both workers
         save(own, f"b{number}", named("Bob"))
-    report.becomes(lambda: names_in(own), [("Ada",), *[("Bob",)] * 10])
-
-
-def test_a_file_of_somebody_else_is_replaced(own: Service) -> None:
-    publish(own)
-    for path in (own.data / ".index/.flat").glob("flat.sqlite*"):
-        path.unlink()
-    (own.data / ".index/.flat/flat.sqlite").write_text("not a database" * 1000)
-    save(own, "a", named("Ada"))
-    eventually(lambda: names_in(own) == [("Ada",)], _PATIENCE)
+    eventually(lambda: names_in(own) == [("Ada",), *[("Bob",)] * 10], _PATIENCE)

@@ -116,23 +116,26 @@ def test_m1_to_m3(acme: Service) -> None:
     assert library.find("last-modified-by") is None
 
 
-@pytest.mark.parametrize("path", ["/acme/order", "/none/none", "/none", "/acme/none"])
-def test_m4_nothing_found(acme: Service, path: str) -> None:
-    assert get(acme, path).body == b'<forms search-total="0"></forms>'
-
-
 @pytest.mark.parametrize(
-    ("since", "found"),
+    ("rest", "found"),
     [
-        ("2024-04-15T12:00:00Z", ["order/2"]),
-        ("2024-04-15T11:59:59.999Z", ["order/2", "leave/1"]),
-        ("2024-04-15T14:00:00.000%2B02:00", ["order/2"]),
-        ("2024-04-15Z", ["order/2", "leave/1"]),
-        ("2024-05-01", []),
+        *((path, []) for path in ("/acme/order", "/none/none", "/none", "/acme/none")),
+        *(
+            (f"?all-versions=true&all-forms=true&modified-since={since}", found)
+            for since, found in (
+                ("2024-04-15T12:00:00Z", ["order/2"]),
+                ("2024-04-15T11:59:59.999Z", ["order/2", "leave/1"]),
+                ("2024-04-15T14:00:00.000%2B02:00", ["order/2"]),
+                ("2024-04-15Z", ["order/2", "leave/1"]),
+                ("2024-05-01", []),
+            )
+        ),
     ],
 )
-def test_m5_modified_since_is_strictly_later(acme: Service, since: str, found: list[str]) -> None:
-    assert listed(get(acme, f"?all-versions=true&all-forms=true&modified-since={since}")) == found
+def test_m4_and_m5_paths_and_what_is_strictly_later(acme: Service, rest: str, found: list[str]) -> None:
+    answer = get(acme, rest)
+    assert listed(answer) == found
+    assert found or answer.body == b'<forms search-total="0"></forms>'
 
 
 @pytest.mark.parametrize(
@@ -141,12 +144,8 @@ def test_m5_modified_since_is_strictly_later(acme: Service, since: str, found: l
         ("<search/>", ["leave/1", "order/1"]),
         (_FILTER.format("", "form-version", "exact", "", "latest"), ["leave/1"]),
         (_FILTER.format("", "TITLE", "Substring", " xml:lang='de'", "bestell"), ["order/1"]),
-        (_FILTER.format("", "title", "exact", "", "ORDER"), ["order/1"]),
         (_FILTER.format("", "application-name", "exact", "", "ACME"), []),
-        (_FILTER.format("", "application-name", "substring", "", "ACM"), ["leave/1", "order/1"]),
         (_FILTER.format(" all-forms='true'", "form-version", "gt", "", "1"), ["order/2"]),
-        (_FILTER.format("", "operations", "token", "", "list create"), ["leave/1", "order/1"]),
-        (_FILTER.format("", "operations", "exact", "", "list create"), []),
         (_FILTER.format("", "operations", "exact", "", "create list"), ["leave/1"]),
         (_READABLE, ["order/1"]),
         (_FILTER.format("", "operations", "token", "", "admin"), []),
@@ -155,6 +154,7 @@ def test_m5_modified_since_is_strictly_later(acme: Service, since: str, found: l
     ],
 )
 def test_m6_queries(acme: Service, body: str, found: list[str]) -> None:
+    """Filters and sorts, tests/listing/test_form_listing.py has in full."""
     assert listed(post(acme, body)) == found
     if body == _READABLE:
         assert listed(post(acme, body, Username="ann")) == ["leave/1", "order/1"], "those of the caller"
@@ -198,14 +198,13 @@ def test_an_administrator_of_one_form_is_none_of_others(administered: Service) -
     assert listed(post(administered, body, Username="bob", Roles="order-admin")) == ["order/2", "order/1"]
 
 
-TRUTHS = [f"{name}={value}" for name in ("all-versions", "all-forms") for value in ("True", "FALSE", "false")]
-TRUTHS += [f"ignore-admin-permissions={value}" for value in ("True", "FALSE", "false")]
+FLAGS = ("all-versions", "all-forms", "ignore-admin-permissions")
 
 
 @pytest.mark.parametrize(
     ("query", "status"),
     [
-        *((query, 200) for query in TRUTHS),
+        *((f"{name}={value}", 200) for name in FLAGS for value in ("True", "FALSE", "false")),
         *((query, 400) for query in ("all-versions=yes", "all-forms=1", "ignore-admin-permissions=", "all-forms=%FF")),
         *((query, 400) for query in ("all-versions", "modified-since=", "modified-since=yesterday")),
         *((f"modified-since={time}", 400) for time in ("2024-02-30", "0000-01-01", "2024-04-15T12:00:00+02:00")),

@@ -99,31 +99,6 @@ def test_pages(service: Service, form: str, query: str, positions: range, size: 
     assert ("form-version" in attributes, "created-time" in attributes) == (bool(positions), bool(positions))
 
 
-BAD = [f"{name}={value}" for name in ("page-number", "page-size") for value in ("0", "-1", "1.5", "x", "%2B1x", "1e3")]
-BAD += [f"{name}={value}" for name in ("page-number", "page-size") for value in ("%D9%A1", "9" * 19)]
-
-
-@pytest.mark.parametrize("query", [*BAD, *(f"include-diffs={value}" for value in ("maybe", "1", "TRUE"))])
-def test_a_page_that_is_none_is_refused(service: Service, form: str, query: str) -> None:
-    assert ask(service, f"{form}/D", f"?{query}").refuses(400, query.partition("=")[0])
-
-
-def test_tombstones_and_what_came_after_are_listed_and_drafts_never(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
-    first = save(service, path, Username="lea")[0]
-    tombstone = service.delete(path, **V1, Username="bob")[f"{service.prefix}Last-Modified"]
-    listed(ask(service, f"{form}/D"))
-    again = save(service, path, Username="eve")[0]
-    service.put(f"{form}/draft/D/data.xml", **V1)
-    attributes, documents = listed(ask(service, f"{form}/D"))
-    found = [(each["modified-time"], each["deleted"], each["modified-username"]) for each in documents]
-    assert found == [(again, "false", "eve"), (tombstone, "true", "bob"), (first, "false", "lea")]
-    assert (attributes["total"], attributes["created-time"]) == ("3", again)
-    assert "stage" not in documents[1]
-    second_page, _ = listed(ask(service, f"{form}/D", "?page-size=2&page-number=2"))
-    assert second_page["created-time"] == first
-
-
 _OWN = (
     '<permission operations="create"/>'
     '<permission operations="read update delete"><owner/></permission>'
@@ -137,6 +112,24 @@ _OWN = (
             PUT draft/D v=1
             HISTORY D -> 200 body=`<documents application-name="{app}" form-name="{name}" document-id="D" total="0"\
  page-size="10" page-number="1"/>`""",
+        "a page that is none is refused": "\n".join(
+            f"HISTORY D?{name}={value} -> 400 `{name}`"
+            for name, values in {
+                **dict.fromkeys(
+                    ("page-number", "page-size"), ("0", "-1", "1.5", "x", "%2B1x", "1e3", "%D9%A1", "9" * 19)
+                ),
+                "include-diffs": ("maybe", "1", "TRUE"),
+            }.items()
+            for value in values
+        ),
+        "tombstones and what came after are listed, and drafts never": """
+            PUT data/D v=1 by=lea stage=x -> Last-Modified>first
+            DELETE data/D v=1 by=bob -> Last-Modified>gone
+            PUT data/D v=1 by=eve -> Last-Modified>again
+            PUT draft/D v=1
+            HISTORY D -> times=`{again} {gone} {first}` has=`total="3"` has=`created-time="{again}"` \
+                has=`modified-time="{gone}" modified-username="bob" owner-username="lea" owner-group="" deleted="true"/`
+            HISTORY D?page-size=2&page-number=2 -> times={first} has=`created-time="{first}"`""",
         "an attachment has a history while its document is there": """
             PUT data/D v=1 -> Last-Modified>saved
             PUT data/D/a.bin v=1 by=lea -> Last-Modified>one
@@ -296,6 +289,28 @@ def test_the_differences_of_two_revisions(service: Service, published: str) -> N
     assert (head.status, head.body) == (200, b"")
 
 
+BOTH = "older-modified-time={first}&newer-modified-time={first}"
+
+
+@stories(
+    {
+        "what is missing or none is refused": f"""
+            PUT data/D v=1 {{trip}} -> Last-Modified>first
+            GET {{D}} {{D}}form-version=1 {{D}}form-version=1&older-modified-time={{first}} {{D}}{BOTH} -> 400
+            GET {{D}}form-version=0&{BOTH} {{D}}form-version=x&{BOTH} {{D}}form-version=2&{BOTH} -> 400
+            GET {{D}}form-version=1&older-modified-time=yesterday&newer-modified-time={{first}} -> 400
+            GET {{D}}form-version=1&older-modified-time={{first}}&newer-modified-time=2020-01-01 -> 400
+            GET {{D}}form-version=1&{BOTH}&truncation-size=0 {{D}}form-version=1&{BOTH}&truncation-size=-1 -> 400
+            GET {{D}}form-version=1&{BOTH}&truncation-size=x {{D}}form-version=1&{BOTH}&lang=%00 -> 400
+            GET {{D}}form-version=1&older-modified-time=2020-01-01T00:00:00Z&newer-modified-time={{first}} -> 404
+            GET {{D}}form-version=1&{BOTH}&lang=de {{E}}form-version=1&{BOTH}&lang=de -> 200 404"""
+    }
+)
+def test_differences(service: Service, published: str, story: str) -> None:
+    words = {name: f"~/history/{published}/{name}/diff?" for name in "DE"}
+    play(service, published, story, trip=trip("1"), **words)
+
+
 def test_a_page_has_the_differences_of_all_but_the_oldest(service: Service, published: str) -> None:
     """8.1: also of the last one on a page, if there is an older one."""
     instants = save_all(service, published, trip("1"), trip("1"), trip("2"), trip("2", "a"))[::-1]
@@ -329,33 +344,6 @@ def test_of_a_deleted_document_something_differs(service: Service, published: st
     gone = documents[1].get("modified-time") or ""
     assert between(service, published, first, gone).status == service.deleted
     assert differences(between(service, published, first, third)) == []
-
-
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("", 400),
-        ("?form-version=1", 400),
-        ("?form-version=1&older-modified-time={first}", 400),
-        ("?older-modified-time={first}&newer-modified-time={first}", 400),
-        ("?form-version=0&older-modified-time={first}&newer-modified-time={first}", 400),
-        ("?form-version=x&older-modified-time={first}&newer-modified-time={first}", 400),
-        ("?form-version=2&older-modified-time={first}&newer-modified-time={first}", 400),
-        ("?form-version=1&older-modified-time=yesterday&newer-modified-time={first}", 400),
-        ("?form-version=1&older-modified-time={first}&newer-modified-time=2020-01-01", 400),
-        ("?form-version=1&older-modified-time={first}&newer-modified-time={first}&truncation-size=0", 400),
-        ("?form-version=1&older-modified-time={first}&newer-modified-time={first}&truncation-size=-1", 400),
-        ("?form-version=1&older-modified-time={first}&newer-modified-time={first}&truncation-size=x", 400),
-        ("?form-version=1&older-modified-time={first}&newer-modified-time={first}&lang=%00", 400),
-        ("?form-version=1&older-modified-time=2020-01-01T00:00:00Z&newer-modified-time={first}", 404),
-        ("?form-version=1&older-modified-time={first}&newer-modified-time={first}&lang=de", 200),
-    ],
-)
-def test_what_is_missing_or_none_is_refused(service: Service, published: str, query: str, status: int) -> None:
-    (first,) = save_all(service, published, trip("1"))
-    assert ask(service, f"{published}/D/diff", query.format(first=first)).status == status
-    if status != 400:
-        assert ask(service, f"{published}/E/diff", query.format(first=first)).status == 404
 
 
 def test_a_form_without_languages(service: Service, form: str) -> None:

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from lxml import etree
 
+from persistence.dialect import DIALECTS
 from persistence.model.texts import LAST
 from persistence.remote import remote_reader
 from persistence.services import histories
@@ -39,15 +40,19 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
+def in_front(directory: Path, dialect: str, **lines: str) -> AbstractContextManager[Service]:
+    """A service whose properties of providers are these."""
+    prefix = DIALECTS[dialect].property_prefix
+    settings = "".join(f'"{prefix}persistence.{name}" = "{value}"\n' for name, value in lines.items())
+    return serving(directory, dialect=dialect, settings=settings, alone=True)
+
+
 @pytest.fixture(scope="module", params=[pytest.param("svc", marks=pytest.mark.long), "orbeon"])
 def front(
     request: pytest.FixtureRequest, behind: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
-    directory, dialect = tmp_path_factory.mktemp("front"), request.param
-    prefix = {"svc": "svc.", "orbeon": "oxf.fr."}[dialect]
-    lines = {"uri": f"http://127.0.0.1:{behind.port}", "dialect": "orbeon"}
-    settings = "".join(f'"{prefix}persistence.files.{name}" = "{value}"\n' for name, value in lines.items())
-    with serving(directory, dialect=dialect, settings=settings, alone=True) as service:
+    lines = {"files.uri": f"http://127.0.0.1:{behind.port}", "files.dialect": "orbeon"}
+    with in_front(tmp_path_factory.mktemp("front"), request.param, **lines) as service:
         yield service
 
 
@@ -297,7 +302,6 @@ ADA = '<search><query path="customer/name" match="exact">Ada</query></search>'
 EVERYBODY = '<permissions><permission operations="create read update list"/></permissions>'
 NOBODY = "<permissions/>"
 ROWS = {"svc": "SELECT name FROM svc_f_acme_order_1", "orbeon": "SELECT name FROM orbeon_f_acme_order_1"}
-PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 
 
 @pytest.fixture
@@ -314,8 +318,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 def before(directory: Path, dialect: str, far: Service, part: str) -> AbstractContextManager[Service]:
     """A service that has one part of each form far it."""
     lines = {"provider.*.*." + part: "far", "far.uri": f"http://127.0.0.1:{far.port}", "far.dialect": "orbeon"}
-    settings = "".join(f'"{PREFIX[dialect]}persistence.{name}" = "{value}"\n' for name, value in lines.items())
-    return serving(directory, dialect=dialect, settings=settings, alone=True)
+    return in_front(directory, dialect, **lines)
 
 
 def publish(service: Service, metadata: str = EVERYBODY, **own: object) -> int:
@@ -330,7 +333,7 @@ def search(service: Service, body: str = ADA) -> tuple[list[str], str]:
 
 def save_named(service: Service, *names: str) -> None:
     for name in names:
-        assert service.put(f"{ORDER}/data/{name}/data.xml", named(name), **V1).status in (201, 204)
+        service.save(ORDER, name, named(name))
 
 
 def test_controls_of_data_here_are_indexed_by_a_copied_definition(tmp_path: Path, dialect: str, far: Service) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import http.client
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -24,9 +25,9 @@ XML = {"Content-Type": "application/xml"}
 PROMPT = 1.0
 
 
-@pytest.fixture(scope="module", params=[pytest.param(d, marks=pytest.mark.xdist_group(d)) for d in ("svc", "orbeon")])
-def faces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faces]:
-    with nginx.faces(tmp_path_factory.mktemp(f"nginx-{request.param}"), request.param) as faces:
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faces]:
+    with nginx.faces(tmp_path_factory.mktemp("nginx"), "svc") as faces:
         yield faces
 
 
@@ -178,6 +179,14 @@ def test_x_accel_redirect_shows_in_nothing(faces: Faces, large: str, path: str) 
     by_nginx, by_service = (face.get(f"{large}/{path}", sent) for face in (faces.nginx, faces.without_accel))
     assert by_nginx.body == (BIG if path.endswith(".bin") else BIG_XML)
     assert seen(by_nginx) == seen(by_service)
+
+
+def test_headers_of_both_dialects_come_through() -> None:
+    """With a content that nginx sends, only those come that its configuration names: the others are of ``svc``."""
+    named = re.findall(r"add_header (Svc|Orbeon)-(\S+) +\$upstream_http_(svc|orbeon)_(\w+);", nginx.EXAMPLE.read_text())
+    assert all((prefix, name) == (own.title(), rest.replace("_", "-").title()) for prefix, name, own, rest in named)
+    of = {prefix: [name for each, name, *_ in named if each == prefix] for prefix in ("Svc", "Orbeon")}
+    assert of["Svc"] == of["Orbeon"] != []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The provider API in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,17 +19,12 @@ EXISTING = {"Created_Existing": CREATED, "Username_Existing": "eve", "Group_Exis
 RULES = '<permission operations="create read update delete"><owner/></permission>'
 OWNERS = f"<permissions>{RULES}</permissions>"
 ROLE = '<permissions><permission operations="read"><user-role any-of="clerk"/></permission></permissions>'
-OWNERS_ONLY = definition(OWNERS)
 RESOURCES = ("form/form.xhtml", "form/a.bin", "data/D/data.xml", "data/D/a.bin", "draft/D/data.xml", "draft/D/a.bin")
 
 
 @pytest.fixture
 def provider(in_dialect: Callable[[str], Service]) -> Service:
     return replace(in_dialect("orbeon"), face=PROVIDER)
-
-
-def sidecar(service: Service, path: str) -> dict[str, object]:
-    return said(service.data / f"{path}.json")
 
 
 def modified(answer: Answer) -> str:
@@ -150,6 +144,42 @@ FOUND = f"Created-Existing={CREATED} Username-Existing=eve Group-Existing=founde
             GET data/D/a.bin -> 200 <ab/> Content-Type=image/png Accept-Ranges=bytes Hash-Algorithm=x Hash-Value=abc
             GET data/D/a.bin Range=bytes=1-2 -> 206 body=ab Content-Range=`bytes 1-2/5`
             DELETE data/D/a.bin v=1 -> 204""",
+        "creation and owner of what exists are those of the headers (forms have no owner)": f"""
+            PUT form form/a.bin data/D data/D/a.bin draft/N draft/N/a.bin v=1 by=lea group=staff -> 201
+            PUT form form/a.bin data/D data/D/a.bin draft/N draft/N/a.bin v=1 by=bob group=clerks {FOUND} -> 204 body=
+            GET form form/a.bin v=1 -> 200 Created={CREATED} Username= Group= Last-Modified-By-Username=bob
+            GET data/D data/D/a.bin draft/N draft/N/a.bin -> 200 Created={CREATED} Username=eve Group=founders \
+                Last-Modified-By-Username=bob""",
+        "a DELETE leaves a tombstone whatever there was, because the proxy has looked": f"""
+            PUT form form/a.bin data/D data/D/a.bin data/gone data/gone/a.bin v=3 by=lea -> 201
+            DELETE data/gone data/gone/a.bin v=3
+            DELETE form form/a.bin data/D data/D/a.bin data/gone data/gone/a.bin data/none data/none/a.bin \
+                /{{app}}/none/form /{{app}}/none/form/a.bin v=3 by=bob {FOUND} \
+                -> 204 body= v=3 Modified!- Last-Modified!-
+            GET|HEAD form form/a.bin data/D data/D/a.bin data/gone data/gone/a.bin data/none data/none/a.bin \
+                /{{app}}/none/form /{{app}}/none/form/a.bin v=3 -> 410
+            PUT form form/a.bin data/D data/gone/a.bin data/none data/none/a.bin v=3 -> 201""",
+        "the headers of reading and of writing": """
+            PUT form form/a.bin data/D data/D/a.bin v=2 by=lea group=staff -> 201 v=2 Modified!- Last-Modified!-
+            GET|HEAD form form/a.bin data/D data/D/a.bin v=2 -> 200 v=2 Modified!- Last-Modified!- Created!- \
+                Last-Modified-By-Username=lea
+            GET|HEAD data/D data/D/a.bin -> 200 Username=lea Group=staff
+            DELETE form form/a.bin data/D data/D/a.bin v=2 -> 204 v=2 Modified!- Last-Modified!-""",
+        "what is read is what is stored: leaving out what is not relevant, and migration, are the proxy's (2)": """
+            PUT data/D v=1 {irrelevant}
+            GET data/D?nonrelevant=remove data/D?nonrelevant=empty -> 200 {irrelevant}
+            GET data/D?data-format-version=4.0.0 data/D?data-format-version=raw -> 200 {irrelevant}
+            PUT form v=1 {owners}
+            GET form?form-definition-format-version=4.0.0 v=1 -> 200 {owners}""",
+        "every format is accepted: the proxy has compared it with that of its provider (runtime 8)": "\n".join(
+            f"PUT|GET data/D{each}?data-format-version={each} Data-Format-Version={each} v=1 -> 201 200"
+            for each in ("4.0.0", "4.8.0", "2019.1.0", "2019.2.0", "2021.1.0", "2024.1.0", "2025.1.0", "raw")
+        ),
+        "an unknown path or number of names is 400: so the proxy deletes all data of a form one by one (2)": """
+            GET|HEAD|PUT|DELETE //crud //crud/ //crud/x //crud/x/f //crud/x/f/data //crud/x/f/data/ v=1 -> 400
+            GET|HEAD|PUT|DELETE //crud/x/f/data/D //crud/x/f/y/D/data.xml //crud/x/f/form/a/b v=1 -> 400
+            POST|PATCH|OPTIONS //crud/x/f/data/D/data.xml //crud/x/f/form/form.xhtml //crud/x/f/data/ -> 405
+            POST|PATCH|OPTIONS //crud/x -> 405""",
         "what is not a format, and a name with control bytes, are refused": f"""
             PUT data/D?data-format-version=latest data/D?data-format-version=4.0 v=1 -> 400 lines=1
             PUT data/D?data-format-version=2018.2.0 data/D?data-format-version=2021.1.0.0 v=1 -> 400 lines=1
@@ -159,7 +189,8 @@ FOUND = f"Created-Existing={CREATED} Username-Existing=eve Group-Existing=founde
     }
 )
 def test_what_a_proxy_sends(provider: Service, form: str, story: str) -> None:
-    play(provider, form, story, nel="a\x85b")
+    irrelevant = '<d xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><a fr:relevant="false"/></d>'
+    play(provider, form, story, nel="a\x85b", irrelevant=irrelevant, owners=definition(OWNERS).decode())
 
 
 def test_the_public_face_still_asks_for_permission(provider: Service, form: str) -> None:
@@ -171,21 +202,6 @@ def test_the_public_face_still_asks_for_permission(provider: Service, form: str)
         GET data/D by=bob -> 403
         DELETE data/none v=1 {FOUND} -> 404"""
     play(replace(provider, face=PUBLIC), form, told)
-
-
-@pytest.mark.parametrize("resource", RESOURCES)
-def test_existing_metadata_is_carried_over(provider: Service, form: str, resource: str) -> None:
-    """Existing metadata: creation instant and owner are those of the headers, and the PUT is 204."""
-    path = f"{form}/{resource}"
-    assert provider.put(path, **V1, Username="lea", Group="staff").status == 201
-    put = provider.put(path, **V1, Username="bob", Group="clerks", **EXISTING)
-    assert (put.status, put.body) == (204, b"")
-    got = provider.get(path, **V1)
-    owner = (None, None) if resource.startswith("form") else ("eve", "founders")
-    assert (got["Orbeon-Created"], got["Created"]) == (CREATED, "Mon, 06 May 2024 07:08:09 GMT")
-    assert (got["Orbeon-Username"], got["Orbeon-Group"]) == owner
-    assert got["Orbeon-Last-Modified-By-Username"] == "bob"
-    assert modified(got) == modified(put)
 
 
 def test_the_organization_of_an_existing_owner_stays(provider: Service, form: str) -> None:
@@ -218,68 +234,15 @@ def test_an_update_without_what_exists_keeps_creation_and_owner(provider: Servic
     assert (again.status, provider.get(path, **V1)["Orbeon-Created"]) == (201, modified(again))
 
 
-@pytest.mark.parametrize("resource", ["form/form.xhtml", "form/a.bin", "data/D/data.xml", "data/D/a.bin"])
-@pytest.mark.parametrize("before", ["stored", "deleted", "nothing"])
-def test_delete_always_leaves_a_tombstone(provider: Service, form: str, resource: str, before: str) -> None:
-    """DELETE: a tombstone and 204, because the proxy has looked; both modification headers, and the version's echo."""
-    path = f"{form}/{resource}"
-    if before != "nothing":
-        provider.put(path, Form_Definition_Version=3, Username="lea")
-    if before == "deleted":
-        provider.delete(path, Form_Definition_Version=3)
-    gone = provider.delete(path, Form_Definition_Version=3, Username="bob", **EXISTING)
-    assert (gone.status, gone.body, gone["Orbeon-Form-Definition-Version"]) == (204, b"", "3")
-    assert modified(gone)
-    assert provider.get(path, Form_Definition_Version=3).status == 410
-    assert provider.head(path, Form_Definition_Version=3).status == 410
-    stored = sidecar(provider, f"{form}/{resource}".replace("/form/form/", "/form/form/3/"))
-    assert (stored["deleted"], stored["modifier"], stored["version"]) == (True, "bob", 3)
-    assert provider.put(path, Form_Definition_Version=3).status == 201
-
-
 def test_delete_keeps_creation_and_owner_of_what_it_buries(provider: Service, form: str) -> None:
     """Spec crud 4.4: what is stored is known better than the headers; of nothing, only they know it."""
     path = f"{form}/data/{{}}/data.xml"
-    created = provider.put(path.format("A"), **V1, Username="lea")
-    for name in "AB":
+    created = modified(provider.put(path.format("A"), **V1, Username="lea"))
+    for name, expected in ("A", ("lea", created)), ("B", ("eve", CREATED)):
         provider.delete(path.format(name), **V1, Username="bob", **EXISTING)
-    tombstones = [sidecar(provider, path.format(name)) for name in "AB"]
-    assert [(tombstone["creator"], tombstone["created"]) for tombstone in tombstones] == [
-        ("lea", modified(created)),
-        ("eve", CREATED),
-    ]
-
-
-def test_headers_of_reading_and_writing(provider: Service, form: str) -> None:
-    shared = {"Orbeon-Form-Definition-Version", "Last-Modified", "Orbeon-Last-Modified"}
-    read = shared | {"Created", "Orbeon-Created", "Orbeon-Last-Modified-By-Username"}
-    for resource in RESOURCES[:4]:
-        user = {"Form_Definition_Version": 2, "Username": "lea", "Group": "staff"}
-        put = provider.put(f"{form}/{resource}", **user)
-        owner = set() if resource.startswith("form") else {"Orbeon-Username", "Orbeon-Group"}
-        for answer in (provider.get(f"{form}/{resource}", **user), provider.head(f"{form}/{resource}", **user)):
-            assert all(name in answer.headers for name in read | owner)
-        for answer in (put, provider.delete(f"{form}/{resource}", **user)):
-            assert all(name in answer.headers for name in shared)
-            assert answer["Orbeon-Form-Definition-Version"] == "2"
-
-
-def test_what_is_read_is_what_is_stored(provider: Service, form: str) -> None:
-    """Spec crud 2: leaving out what is not relevant, and migration, are done by the proxy."""
-    body = b'<d xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><a fr:relevant="false"/></d>'
-    provider.put(f"{form}/data/D/data.xml", body, **V1)
-    for query in ("nonrelevant=remove", "nonrelevant=empty", "data-format-version=4.0.0", "data-format-version=raw"):
-        assert provider.get(f"{form}/data/D/data.xml?{query}").body == body
-    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, **V1)
-    assert provider.get(f"{form}/form/form.xhtml?form-definition-format-version=4.0.0", **V1).body == OWNERS_ONLY
-
-
-@pytest.mark.parametrize("name", ["4.0.0", "4.8.0", "2019.1.0", "2019.2.0", "2021.1.0", "2024.1.0", "2025.1.0", "raw"])
-def test_data_of_every_format_is_accepted(provider: Service, form: str, name: str) -> None:
-    """The proxy has compared it with the property of its provider, which it sends, too (spec runtime 8)."""
-    path, own = f"{form}/data/D/data.xml?data-format-version={name}", {"Data_Format_Version": name}
-    assert [provider.put(path, **V1, **own).status for _ in range(2)] == [201, 204]
-    assert provider.get(path, **own).status == 200
+        tombstone = said(provider.data / f"{path.format(name)}.json")
+        assert (tombstone["creator"], tombstone["created"]) == expected
+        assert (tombstone["deleted"], tombstone["modifier"], tombstone["version"]) == (True, "bob", 1)
 
 
 def test_of_many_creations_of_a_singleton_one_succeeds(provider: Service, form: str) -> None:
@@ -289,21 +252,6 @@ def test_of_many_creations_of_a_singleton_one_succeeds(provider: Service, form: 
 
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(create, range(8))) == [201] + [409] * 7
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
-def test_an_unknown_path_is_a_bad_request(provider: Service, method: str) -> None:
-    """Unknown path or segment count: 400; so all data of a form is deleted by the proxy, one by one (spec crud 2)."""
-    headers = {"Orbeon-Form-Definition-Version": "1", "Content-Length": "0"}
-    for rest in ("", "/", "/x", "/x/f", "/x/f/data", "/x/f/data/", "/x/f/data/D", "/x/f/y/D/data.xml", "/x/f/form/a/b"):
-        answer = provider.raw(method, f"/crud{rest}", headers)
-        assert (rest, answer.status, answer.body.count(b"\n")) == (rest, 400, int(method != "HEAD"))
-
-
-@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS"])
-def test_an_unknown_method_is_not_allowed(provider: Service, method: str) -> None:
-    for path in ("x/f/data/D/data.xml", "x/f/form/form.xhtml", "x/f/data/", "x"):
-        assert provider.raw(method, f"/crud/{path}", {"Content-Length": "0"}).status == 405
 
 
 def listed(provider: Service, form: str, query: str = "", body: bytes | None = None) -> list[str]:
@@ -359,35 +307,6 @@ def test_a_damaged_version_is_an_error_where_the_list_decides(tombstones: Servic
     assert tombstones.raw("GET", "/form/damage/bad").status == 500
     assert listed(tombstones, "damage/good", body=b"<search/>") == ["1p"]
     sidecar.write_bytes(before)
-
-
-JOSE = json.dumps({"username": "Jos%C3%A9+%E6%9D%8E", "groups": ["%E7%BB%84"], "organizations": [["%E5%8D%95"]]})
-NAMES = [
-    ({"Username": "J\xfcrgen \xd6zt\xfcrk", "Group": "B\xfcro"}, ["J\xfcrgen \xd6zt\xfcrk", "B\xfcro", None]),
-    ({"Username": "Jos\xe9 ?", "Group": "?", "Credentials": JOSE}, ["Jos\xe9 ?", "?", "?"]),
-    ({"Username": "a%C3%A9", "Group": "100%"}, ["a%C3%A9", "100%", None]),
-    ({"Username": "\xc3\xa9"}, ["\xc3\xa9", None, None]),
-]
-
-
-@pytest.mark.parametrize(("sent", "owner"), NAMES)
-def test_names_are_in_latin_1(provider: Service, form: str, sent: dict[str, str], owner: list[str | None]) -> None:
-    """The HTTP client of the runtime does so; ``http.client`` of the tests does, too (spec runtime 3)."""
-    path, own = f"{form}/data/D/data.xml", {"Form_Definition_Version": 1, **sent}
-    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, **V1)
-    facts = [f"Orbeon-{name}" for name in ("Username", "Group", "Organization")]
-    for stage in ("\xfcbergeben", "erledigt"):
-        assert provider.put(path, **own, Workflow_Stage=stage).status in (201, 204)
-        got = provider.head(path)
-        assert ([got[name] for name in facts], got["Orbeon-Workflow-Stage"]) == (owner, stage)
-        existing = {f"{name}_Existing": got[f"Orbeon-{name}"] for name in ("Created", "Username", "Group")}
-        own |= {name: value for name, value in existing.items() if value is not None}
-    own |= {"Username": "bob", "Group": "others", "Credentials": '{"username":"bob"}'}
-    assert provider.put(path, **own).status == 204
-    assert [provider.head(path)[name] for name in facts] == owner
-    headers = {f"Orbeon-{name}": value for name, value in sent.items()}
-    found = provider.raw("POST", f"/search/{form}", {"Content-Type": "application/xml", **headers}, b"<search/>")
-    assert orders.found(found.body) == ["D"]
 
 
 def test_the_runtimes_own_searches_find_everything(provider: Service, form: str) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from persistence.storage.locks import LockFile
 from tests import forkserver
 from tests.asking import Asking
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
+from tests.http.dying import DEFECT
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.in_process import serving
 from tests.initialised import initialised
@@ -66,9 +66,13 @@ def reencrypted(service: Service, form: str) -> None:
     eventually(is_done, 60)
 
 
-def persistence(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
+def persistence(service: Service, *arguments: str, killed_at: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command; one that is killed at its n-th rename dies there: each is a step of a commit."""
     command = [*arguments[:1], "--data", str(service.data), *arguments[1:]]
-    return forkserver.run("persistence.cli", command, cwd=service.data.parent)
+    module, env = "persistence.cli", dict(os.environ)
+    if killed_at:
+        module, env = "tests.http.dying", env | {DEFECT: f"rename-{killed_at}"}
+    return forkserver.run(module, command, cwd=service.data.parent, env=env)
 
 
 def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Service, form: str) -> None:
@@ -194,13 +198,11 @@ def test_documents_are_read_and_saved_while_they_are_reencrypted(service: Servic
 
 @pytest.mark.parametrize("after", [9, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 2, 5, 14, 20))])
 def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path: Path, after: int) -> None:
-    """The run is killed at its n-th rename: each is a step of a commit."""
     keys_of(tmp_path).new()
     with serving(tmp_path) as service:
         tags = plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
-        command = [sys.executable, "-c", KILLED, str(after), "reencrypt", "--data", str(service.data), "a/b"]
-        killed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        killed = persistence(service, "reencrypt", "a/b", killed_at=after)
         assert killed.returncode in (-signal.SIGKILL, 0), killed
         for _ in range(2):
             for name in NAMES:
@@ -257,23 +259,6 @@ def test_a_form_that_waits_is_not_said_to_be_finished(service: Service, form: st
         assert service.raw("POST", f"{REENCRYPT}/{form}").status == 200
         assert state() == "waiting"
     eventually(lambda: state() == "finished")
-
-
-KILLED = """
-import os, sys
-from persistence.storage import files
-from persistence.cli import commands
-left, rename = int(sys.argv.pop(1)), files.rename
-def counted(source, target):
-    global left
-    if ".reencrypt" not in target:
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), 9)
-    rename(source, target)
-files.rename = counted
-commands()
-"""
 
 
 def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) -> None:
@@ -410,10 +395,8 @@ def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(apart
     """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
     plain_form(apart, form)
     assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    killed = [sys.executable, "-c", KILLED, "12", "reencrypt", "--data", str(apart.data)]
-    killed += ["--config", str(apart.data.parent / "settings.toml"), form]
-    done = subprocess.run(killed, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
+    done = persistence(apart, "reencrypt", "--config", str(apart.data.parent / "settings.toml"), form, killed_at=12)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
     assert [body.name[0] for body in bodies(apart, form)].count(".") == 1
     for _ in range(2):
         assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]

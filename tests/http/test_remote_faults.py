@@ -6,11 +6,12 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from tests.http.stories import path_of, play, stories
 from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing, wired
 from tests.published import definition
@@ -18,45 +19,63 @@ from tests.service import PROVIDER, PUBLIC, V1, Service, alone
 
 DATA = "acme/order/data/D/data.xml"
 FILE = "acme/order/data/D/film.bin"
-EMPTY_LIST = Reply(body=b'<forms search-total="0"/>', headers={"Content-Type": "application/xml"})
-FOUND = Reply(headers=STORED, body=b"<d/>")
+BODY = bytes(range(256)) * 1024
+NEW, OLD = "ab" * 20, "cd" * 20
+"""The tags of what is stored and of what was there before."""
 
 
-def settings(directory: Path, port: int) -> Path:
-    file = directory / "remote.toml"
-    file.write_text(
-        f'"svc.persistence.files.uri" = "http://127.0.0.1:{port}/base"\n"svc.persistence.files.dialect" = "orbeon"\n'
-        '"svc.persistence.files.datasource" = "fr"\n'
+@dataclass
+class Far:
+    """A provider of which a word that is not empty says what is there; ``replies`` are its answers to methods."""
+
+    has_data: str = "yes"
+    has_files: str = ""
+    tag: str = "{}"
+    version: str = ""
+    is_singleton: str = ""
+    replies: dict[str, Reply] = field(default_factory=dict)
+
+    def __call__(self, got: Received) -> Reply:
+        path = got.path.partition("?")[0]
+        if got.method in self.replies and not path.endswith("form.xhtml"):
+            return self.replies[got.method]
+        if path.startswith("/base/form"):
+            return listing(int(self.version)) if self.version else Reply(body=b'<forms search-total="0"/>')
+        if got.method == "POST":
+            return Reply(body=b'<documents search-total="0"/>')
+        if got.method in ("PUT", "DELETE"):
+            return Reply(204, {**STORED, "ETag": self.tag.replace("{}", NEW)})
+        if path.endswith("form.xhtml"):
+            return SINGLETON if self.is_singleton else Reply(404)
+        if path.endswith("data.xml") and self.has_data:
+            return Reply(200, {**STORED, "ETag": self.tag.replace("{}", OLD)}, b"<d/>")
+        return Reply(200, {**STORED, "Content-Type": "video/mp4"}, BODY) if self.has_files else Reply(404)
+
+
+def settings(port: int, more: str = "") -> str:
+    return (
+        f'remote_timeout = 0.5\n"svc.persistence.files.uri" = "http://127.0.0.1:{port}/base"\n'
+        f'"svc.persistence.files.dialect" = "orbeon"\n"svc.persistence.files.datasource" = "fr"\n{more}'
     )
-    return file
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    with providing(lambda _: FOUND) as provider:
+    with providing(Far()) as provider:
         yield provider
 
 
 @pytest.fixture(scope="module")
 def service(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("faults")
-    env = {"PERSISTENCE_CONFIG": str(settings(directory, provider.port)), "PERSISTENCE_REMOTE_TIMEOUT": "0.5"}
-    with serving(directory, env=env, alone=True) as service:
+    with serving(tmp_path_factory.mktemp("far"), settings=settings(provider.port), alone=True) as service:
         yield service
 
 
-def answering(provider: Provider, **replies: Reply) -> None:
-    """Let a provider answer each method so; forms there are none, and what is not named succeeds."""
-
-    def answer(got: Received) -> Reply:
-        if got.path.startswith("/base/form"):
-            return EMPTY_LIST
-        if got.path.endswith("form.xhtml"):
-            return Reply(404)
-        return replies.get(got.method, FOUND if got.method in ("GET", "HEAD") else Reply(204, STORED))
-
-    provider.answers = answer
+@pytest.fixture
+def far(provider: Provider) -> Far:
+    provider.answers = far = Far()
     provider.received.clear()
+    return far
 
 
 @pytest.mark.parametrize(
@@ -66,81 +85,84 @@ def answering(provider: Provider, **replies: Reply) -> None:
         *((423, 423), (429, 503), (500, 502), (501, 501), (502, 502), (503, 503), (507, 507), (302, 502), (204, 502)),
     ],
 )
-def test_a_refusal_is_passed_on_as_it_is_meant(provider: Provider, service: Service, theirs: int, ours: int) -> None:
+def test_a_refusal_is_passed_on_as_it_is_meant(far: Far, service: Service, theirs: int, ours: int) -> None:
     said = {"Content-Type": "text/plain", "Location": "/elsewhere", "Retry-After": "7"}
-    answering(provider, GET=Reply(theirs, said, b"" if theirs == 204 else b"because of this\nand more"))
+    far.replies["GET"] = Reply(theirs, said, b"" if theirs == 204 else b"because of this\nand more")
     answer = service.get(DATA)
     assert answer.status == ours
     assert theirs in (204, 404) or "because of this" in answer.cause
     assert ("and more" not in answer.cause, answer["Retry-After"]) == (True, "7" if ours == 503 else None)
 
 
-def _without(name: str) -> dict[str, str]:
-    return {key: value for key, value in STORED.items() if not key.endswith(name)}
+def stored(*left_out: str, **other: str) -> Reply:
+    """What is found without some headers, or with others."""
+    kept = {name: text for name, text in STORED.items() if not name.endswith(left_out)}
+    return Reply(headers=kept | {name.replace("_", "-"): text for name, text in other.items()}, body=b"<d/>")
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Reply(headers=_without("Last-Modified"), body=b"<d/>"),
-        Reply(headers=_without("Form-Definition-Version"), body=b"<d/>"),
-        Reply(headers={**STORED, "Orbeon-Form-Definition-Version": "next"}, body=b"<d/>"),
-        Reply(headers={**STORED, "Orbeon-Last-Modified": "yesterday", "Last-Modified": "soon"}, body=b"<d/>"),
-        Reply(headers={**STORED, "Content-Encoding": "gzip"}, body=b"<d/>"),
-        Reply(raw=b"\x00\x01 nothing that is HTTP\r\n\r\n"),
-        Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nOrbeon-Form-Definition-Version: 1\r\n"
-              b"Orbeon-Last-Modified: 2025-03-04T05:06:07.089Z\r\n\r\n<d>"),
-        Reply(raw=b""),
-    ],
-    ids=["no-time", "no-version", "odd-version", "odd-time", "coded", "garbage", "short", "hung-up"],
-)  # fmt: skip
-def test_an_odd_answer_is_a_bad_gateway_with_a_cause(provider: Provider, service: Service, reply: Reply) -> None:
-    answering(provider, GET=reply)
+SHORT = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nOrbeon-Form-Definition-Version: 1\r\n"
+ODD = {
+    "no time": stored("Last-Modified"),
+    "no version": stored("Form-Definition-Version"),
+    "an odd version": stored(Orbeon_Form_Definition_Version="next"),
+    "an odd time": stored(Orbeon_Last_Modified="yesterday", Last_Modified="soon"),
+    "coded": stored(Content_Encoding="gzip"),
+    "garbage": Reply(raw=b"\x00\x01 nothing that is HTTP\r\n\r\n"),
+    "short": Reply(raw=SHORT + b"Orbeon-Last-Modified: 2025-03-04T05:06:07.089Z\r\n\r\n<d>"),
+    "hung up": Reply(raw=b""),
+}
+
+
+@pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
+def test_an_odd_answer_is_a_bad_gateway_with_a_cause(far: Far, service: Service, reply: Reply) -> None:
+    far.replies["GET"] = reply
     answer = service.get(DATA)
-    assert answer.status == 502
-    assert len(answer.cause.splitlines()) == 1
+    assert (answer.status, len(answer.cause.splitlines())) == (502, 1)
     assert "127.0.0.1" not in answer.cause, "where a provider is, may have a password in it"
 
 
 @pytest.mark.parametrize("modified", ["9999-12-31T23:59:59.999Z", "9999-12-31T22:59:59.9999999-01:00"])
-def test_nothing_is_written_over_the_end_of_time(provider: Provider, service: Service, modified: str) -> None:
-    answering(provider, HEAD=Reply(headers={**STORED, "Orbeon-Last-Modified": modified}))
+def test_nothing_is_written_over_the_end_of_time(far: Far, provider: Provider, service: Service, modified: str) -> None:
+    far.replies["HEAD"] = stored(Orbeon_Last_Modified=modified)
     for answer in (service.put(DATA), service.delete(DATA)):
-        assert answer.status == 502
-        assert answer.cause.endswith(", which nothing can follow")
+        assert answer.refuses(502, ", which nothing can follow")
     assert provider.of("PUT") == provider.of("DELETE") == []
 
 
-def test_lists_and_searches_that_are_none_are_bad_gateways(provider: Provider, service: Service) -> None:
-    provider.answers = lambda _: Reply(body=b"<forms")
-    assert service.raw("GET", f"{PUBLIC}/form").status == 502
+def test_lists_and_searches_that_are_none_are_bad_gateways(far: Far, service: Service) -> None:
     for body in (b"<documents", b"<documents/>", b'<documents search-total="1"><document name="d"/></documents>'):
-        answering(provider, POST=Reply(body=body))
-        headers = {"Content-Type": "application/xml"}
-        assert service.raw("POST", f"{PUBLIC}/search/acme/order", headers, b"<search/>").status == 502
+        far.replies["POST"] = Reply(body=body)
+        assert service.post("search/acme/order", "<search/>").status == 502
+    far.replies["GET"] = Reply(body=b"<forms")
+    assert service.raw("GET", f"{PUBLIC}/form").status == 502
 
 
-def test_a_broken_download_is_no_answer_and_a_question_is_repeated(provider: Provider, service: Service) -> None:
+def test_a_broken_download_is_no_answer_and_a_question_is_repeated(
+    far: Far, provider: Provider, service: Service
+) -> None:
     head = "".join(f"{name}: {value}\r\n" for name, value in STORED.items())
     raw = f"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n{head}\r\n".encode() + bytes(500_000)
-    answering(provider)
-    ordinary, replies = provider.answers, [Reply(raw=b"")]
-    provider.answers = lambda got: Reply(raw=raw) if got.path.endswith(".bin") else ordinary(got)
+    provider.answers = lambda got: Reply(raw=raw) if got.path.endswith(".bin") else far(got)
     with pytest.raises(http.client.IncompleteRead):
         service.get(FILE)
+    hung_up = [Reply(raw=b"")]
     provider.answers = lambda got: (
-        replies.pop() if got.method == "GET" and got.path.endswith("xml") and replies else ordinary(got)
+        hung_up.pop() if got.method == "GET" and "data.xml" in got.path and hung_up else far(got)
     )
     assert service.get(DATA).status == 200
-    assert replies == []
+    assert hung_up == []
 
 
-def test_a_refused_write_is_no_success_and_is_not_sent_again(provider: Provider, service: Service) -> None:
+def test_a_refused_write_is_no_success_and_is_not_sent_again(far: Far, provider: Provider, service: Service) -> None:
     for status, ours in ((409, 409), (423, 423), (507, 507), (500, 502)):
-        answering(provider, PUT=Reply(status), DELETE=Reply(status))
+        far.replies |= {"PUT": Reply(status), "DELETE": Reply(status)}
         for answer in (service.put(DATA), service.delete(DATA)):
-            assert (answer.status, answer.cause.startswith("provider 'files' answers ")) == (ours, True)
-    answering(provider, PUT=Reply(raw=b""), DELETE=Reply(raw=b""))
+            assert answer.refuses(ours, "provider 'files' answers ")
+    far.replies |= {"PUT": Reply(412), "DELETE": Reply(412)}
+    for answer in (service.put(DATA), service.delete(DATA), service.put(DATA, headers={"If-Match": OLD})):
+        assert (answer.status, answer["Retry-After"]) == (503, "1"), "it was replaced behind: as without a lock"
+    far.replies |= {"PUT": Reply(raw=b""), "DELETE": Reply(raw=b"")}
+    provider.received.clear()
     assert service.put(DATA).status == service.delete(DATA).status == 502
     assert (len(provider.of("PUT")), len(provider.of("DELETE"))) == (1, 1)
 
@@ -148,35 +170,30 @@ def test_a_refused_write_is_no_success_and_is_not_sent_again(provider: Provider,
 def test_a_provider_that_is_down_is_a_bad_gateway(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(settings(tmp_path, port))}, alone=True) as service:
+    with serving(tmp_path, settings=settings(port), alone=True) as service:
         for answer in (service.get(DATA), service.put(DATA), service.delete(DATA)):
-            assert answer.status == 502
-            assert answer.cause.startswith("provider 'files' cannot be reached: ")
+            assert answer.refuses(502, "provider 'files' cannot be reached: ")
         assert service.raw("GET", f"{PUBLIC}/form").status == 502
         assert service.raw("GET", "/readyz").status == 200, "what is kept here can be served"
 
 
 def test_a_provider_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
-        file = settings(tmp_path, silent.getsockname()[1])
-        file.write_text(file.read_text() + '"svc.persistence.provider.here.*.*" = "tree"\n')
-        env = {"PERSISTENCE_CONFIG": str(file), "PERSISTENCE_REMOTE_TIMEOUT": "0.5"}
-        with serving(tmp_path, env=env, alone=True) as service:
-            answer = service.get(DATA)
-            assert (answer.status, answer.cause.split(": ")[0]) == (504, "provider 'files' does not answer in time")
+        own = settings(silent.getsockname()[1], '"svc.persistence.provider.here.*.*" = "tree"\n')
+        with serving(tmp_path, settings=own, alone=True) as service:
+            assert service.get(DATA).refuses(504, "provider 'files' does not answer in time")
             assert service.put(DATA).status == 504
             assert service.put("here/order/data/D/data.xml", **V1).status == 201
 
 
 def test_what_is_cut_off_half_way_is_not_there(tmp_path: Path) -> None:
-    """The issue: the remote down in the middle of a PUT is 502, and nothing is half-done."""
+    """The remote is down in the middle of a PUT: 502, and nothing is half-done."""
     with alone(tmp_path / "behind", dialect="orbeon") as behind, wired(behind.port) as wire:
         uri = f'"svc.persistence.files.uri" = "http://127.0.0.1:{wire.port}"\n'
         with serving(tmp_path, settings=f'{uri}"svc.persistence.files.dialect" = "orbeon"\n', alone=True) as service:
             assert service.put(DATA, **V1).status == 201
             wire.cut_after = 1 << 20
-            answer = service.put(FILE, bytes(4 << 20))
-            assert (answer.status, answer.cause.startswith("provider 'files' ")) == (502, True)
+            assert service.put(FILE, bytes(4 << 20)).refuses(502, "provider 'files' ")
             wire.cut_after = None
             assert service.get(FILE).status == 404
             assert behind.leftovers() == []
@@ -190,149 +207,8 @@ def test_what_is_cut_off_half_way_is_not_there(tmp_path: Path) -> None:
 
 # What a provider is sent, request by request.
 
-
-BODY = bytes(range(256)) * 1024
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.has_data = self.has_files = False
-        self.tag = "{}"
-        self.forms = EMPTY_LIST
-        self.definition = Reply(404)
-
-    def __call__(self, got: Received) -> Reply:
-        path = got.path.partition("?")[0]
-        if path.startswith("/base/form"):
-            return self.forms
-        if got.method in ("PUT", "DELETE"):
-            return Reply(204, {**STORED, "ETag": self.tag.format("ab" * 20)})
-        if path.endswith("form.xhtml"):
-            return self.definition
-        there = self.has_data if path.endswith("data.xml") else self.has_files
-        if not there:
-            return Reply(404)
-        if path.endswith("data.xml"):
-            return Reply(200, {**STORED, "ETag": self.tag.format("cd" * 20)}, b"<d/>")
-        return Reply(200, {**STORED, "Content-Type": "video/mp4"}, BODY)
-
-
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[Provider]:
-    with providing(Kept()) as keeper:
-        yield keeper
-
-
-@pytest.fixture(scope="module")
-def served(keeper: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("contract")
-    with serving(directory, env={"PERSISTENCE_CONFIG": str(settings(directory, keeper.port))}, alone=True) as service:
-        yield service
-
-
-@pytest.fixture
-def kept(keeper: Provider, served: Service) -> Kept:
-    del served
-    keeper.answers = kept = Kept()
-    keeper.received.clear()
-    return kept
-
-
-@pytest.mark.parametrize("tag", ["{}", '"{}"', 'W/"{}"'])
-def test_a_tag_is_read_however_the_provider_writes_it(kept: Kept, served: Service, tag: str) -> None:
-    """The real system sends it bare, others quote it, and a proxy between may weaken it."""
-    kept.tag, kept.has_data = tag, True
-    current, stored = f'"{"cd" * 20}"', f'"{"ab" * 20}"'
-    assert served.head(DATA)["ETag"] == current
-    assert served.put(DATA, headers={"If-Match": stored}).status == 412
-    assert served.put(DATA, headers={"If-Match": current})["ETag"] == stored
-
-
-def test_a_new_document_is_put_without_existing_metadata(kept: Kept, keeper: Provider, served: Service) -> None:
-    del kept
-    query = "?valid=false&data-format-version=4.0.0&nonrelevant=remove"
-    answer = served.put(
-        DATA + query, b"<d>x</d>", Form_Definition_Version=3, Username="kim", Workflow_Stage="new", Created_Existing="x"
-    )
-    assert (answer.status, answer["Svc-Form-Definition-Version"]) == (201, "3")
-    assert (answer["ETag"], answer["Svc-Last-Modified"]) == (f'"{"ab" * 20}"', "2025-03-04T05:06:07.089Z")
-    (put,) = keeper.of("PUT")
-    assert (put.path, put.body) == (f"/base/crud/{DATA}?valid=false&data-format-version=4.0.0", b"<d>x</d>")
-    said = put.headers
-    assert (said["Orbeon-Form-Definition-Version"], said["Orbeon-Username"]) == ("3", "kim")
-    assert (said["Orbeon-Workflow-Stage"], said["Orbeon-Datasource"]) == ("new", "fr")
-    assert (said["Content-Length"], said["Transfer-Encoding"], said["Content-Type"]) == ("8", None, "application/xml")
-    assert not [name for name in said if name.endswith("-Existing") or name.startswith("Svc-")]
-    assert (said["Orbeon-Singleton"], said["X-Request-Id"]) == (None, answer["X-Request-Id"])
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_what_is_there_is_changed_with_its_metadata(kept: Kept, keeper: Provider, served: Service, method: str) -> None:
-    kept.has_data = True
-    answer = served.ask(
-        method, DATA, b"<d/>" if method == "PUT" else None, {"Content-Type": "text/xml"}, Username="kim"
-    )
-    assert (answer.status, answer["Svc-Form-Definition-Version"]) == (204, "1")
-    (sent,) = keeper.of(method)
-    existing = {name: value for name, value in sent.headers.items() if name.endswith("-Existing")}
-    known = {"Created": "2025-03-01T00:00:00.000Z", "Username": "lea", "Group": "staff"}
-    assert existing == {f"Orbeon-{name}-Existing": value for name, value in known.items()}
-    assert (sent.headers["Orbeon-Form-Definition-Version"], sent.headers["Orbeon-Username"]) == ("1", "kim")
-    assert keeper.received.index(keeper.of("HEAD")[0]) < keeper.received.index(sent), "HEAD comes first"
-
-
-def test_conditions_and_versions_are_judged_here(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.has_data = True
-    assert served.put(DATA, headers={"If-Match": "other"}).status == 412
-    assert served.put(DATA, Form_Definition_Version=2).status == 400
-    assert served.put(DATA, Form_Definition_Version="next").status == 400
-    assert keeper.of("PUT") == []
-    assert served.put(DATA, headers={"If-Match": "cd" * 20}).status == 204
-    assert served.put(DATA, headers={"If-Match": "*"}).status == served.put(DATA).status == 204
-    tag = "cd" * 20
-    assert [put.headers["If-Match"].strip('"') for put in keeper.of("PUT")] == [tag] * 3, "not the client's"
-
-
-def test_what_was_replaced_behind_meanwhile_is_not_overwritten(kept: Kept, keeper: Provider, served: Service) -> None:
-    """The provider says so; the client is to come back, as where a lock was not to be had."""
-    kept.has_data = True
-    answers = keeper.answers
-    keeper.answers = lambda got: Reply(412) if got.method in {"PUT", "DELETE"} else answers(got)
-    for answer in (served.put(DATA), served.delete(DATA), served.put(DATA, headers={"If-Match": "cd" * 20})):
-        assert (answer.status, answer["Retry-After"]) == (503, "1")
-
-
-def test_an_attachment_is_put_with_the_clients_hash(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.has_data = True
-    sent = {"Hash_Algorithm": "SHA-256", "Hash_Value": "abc", "Path_To_Holder": "a/b"}
-    assert served.put(FILE, BODY, {"Content-Type": "video/mp4"}, **sent).status == 201
-    said = keeper.of("PUT")[0].headers
-    assert (said["Orbeon-Hash-Algorithm"], said["Orbeon-Hash-Value"]) == ("SHA-256", "abc")
-    assert (said["Orbeon-Path-To-Holder"], said["Content-Type"]) == ("a/b", "video/mp4")
-    assert keeper.of("PUT")[0].body == BODY
-
-
-def test_ranges_work_where_the_provider_has_none(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.has_data = kept.has_files = True
-    answer = served.get(FILE, {"Range": "bytes=70000-70009"})
-    assert (answer.status, answer.body) == (206, BODY[70000:70010])
-    assert answer["Content-Range"] == f"bytes 70000-70009/{len(BODY)}"
-    (get,) = [each for each in keeper.of("GET") if each.path.endswith(".bin")]
-    assert get.headers["Range"] == "bytes=70000-70009"
-    assert served.get(FILE).body == BODY
-
-
-def test_a_draft_is_deleted_and_a_revision_read_by_one_request(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.has_data = True
-    draft = DATA.replace("/data/D/", "/draft/D/")
-    assert served.delete(draft).status == 204
-    assert [each.path for each in keeper.of("DELETE")] == [f"/base/crud/{draft}"]
-    keeper.received.clear()
-    assert served.put(DATA).status == 204
-    assert keeper.of("DELETE") == [], "it goes with the data that is saved (spec crud 4.11)"
-    assert served.get(f"{DATA}?last-modified-time=2025-03-04T05:06:07.089Z").status == 200
-    (get,) = [each for each in keeper.of("GET") if "data.xml" in each.path]
-    assert get.path.endswith("?last-modified-time=2025-03-04T05%3A06%3A07.089Z")
+EXISTING = "Created-Existing=2025-03-01T00:00:00.000Z Username-Existing=lea Group-Existing=staff"
+SINGLETON = Reply(200, STORED, definition("<singleton>true</singleton>"))
 
 
 def listing(version: int) -> Reply:
@@ -342,48 +218,115 @@ def listing(version: int) -> Reply:
     )
 
 
-def test_next_becomes_a_number_and_the_designer_is_renamed(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.forms = listing(4)
-    path = "acme/order/form/form.xhtml"
-    answer = served.put(f"{path}?document=D7", definition(""), Form_Definition_Version="next")
-    assert (answer.status, answer["Svc-Form-Definition-Version"]) == (201, "5")
-    (put,) = keeper.of("PUT")
-    assert (put.headers["Orbeon-Form-Definition-Version"], put.path) == ("5", f"/base/crud/{path}?document=D7")
-    keeper.received.clear()
-    assert served.put("svc/builder/data/D/data.xml", definition("")).status == 201
-    assert keeper.of("PUT")[0].path == "/base/crud/orbeon/builder/data/D/data.xml"
+@stories(
+    {
+        "new data has no metadata of what exists": """
+            FAR has_data=
+            PUT data/D?valid=false&data-format-version=4.0.0&nonrelevant=remove v=3 by=kim stage=new <d>x</d> \
+                Created-Existing=x -> 201 v=3 ETag={new} Last-Modified=2025-03-04T05:06:07.089Z
+            GOT PUT data/D?valid=false&data-format-version=4.0.0 v=3 by=kim stage=new Datasource=fr Singleton= \
+                Created-Existing= Username-Existing= Group-Existing= Content-Length=8 Content-Type=application/xml""",
+        "what is there is changed with its metadata, after a HEAD": f"""
+            PUT data/D by=kim -> 204 v=1
+            GOT PUT data/D v=1 by=kim {EXISTING}
+            DELETE data/D by=kim -> 204 v=1
+            GOT DELETE data/D v=1 by=kim {EXISTING}""",
+        "conditions and versions are judged here, and the condition is not the client's": """
+            PUT data/D If-Match=other -> 412
+            PUT data/D v=2 -> 400
+            PUT data/D v=next -> 400
+            GOT PUT
+            PUT data/D If-Match={old} -> 204
+            GOT PUT data/D If-Match={old}
+            PUT data/D If-Match=* -> 204
+            GOT PUT data/D If-Match={old}
+            PUT data/D -> 204
+            GOT PUT data/D If-Match={old}""",
+        "a tag is read however the provider writes it: bare, as the real system, quoted, or weakened by a proxy": """
+            HEAD data/D -> 200 ETag={old}
+            FAR tag="{}"
+            HEAD data/D -> 200 ETag={old}
+            FAR tag=W/"{}"
+            HEAD data/D -> 200 ETag={old}
+            PUT data/D If-Match={new} -> 412
+            PUT data/D If-Match={old} -> 204 ETag={new}""",
+        "an attachment has the client's hash": """
+            PUT data/D/film.bin Content-Type=video/mp4 Hash-Algorithm=SHA-256 Hash-Value=abc Path-To-Holder=a/b -> 201
+            GOT PUT data/D/film.bin Content-Type=video/mp4 Hash-Algorithm=SHA-256 Hash-Value=abc Path-To-Holder=a/b""",
+        "a draft is deleted by one request, and goes with the data that is saved (4.11)": """
+            DELETE draft/D -> 204
+            GOT DELETE draft/D
+            PUT data/D -> 204
+            GOT DELETE""",
+        "a revision is read by one request": """
+            GET data/D?last-modified-time=2025-03-04T05:06:07.089Z -> 200
+            GOT GET data/D?last-modified-time=2025-03-04T05%3A06%3A07.089Z""",
+        "next becomes a number": """
+            FAR version=4
+            PUT form?document=D7 v=next {definition} -> 201 v=5
+            GOT PUT form?document=D7 v=5""",
+        "the designer is renamed": """
+            FAR has_data=
+            PUT /svc/builder/data/D {definition} -> 201
+            GOT PUT /orbeon/builder/data/D v=1""",
+        "the first document of a singleton says so": """
+            FAR has_data= version=1 is_singleton=yes
+            PUT data/D v=1 -> 201
+            GOT PUT data/D Singleton=true""",
+        "a search is told who asks": """
+            SEARCH v=2 by=kim <search><query>x</query></search> -> found=
+            GOT POST v=2 by=kim""",
+    }
+)
+def test_what_the_provider_is_sent(far: Far, provider: Provider, service: Service, story: str) -> None:
+    def set_up(_: Service, __: str, headers: dict[str, str], *___: str) -> str:
+        for name, value in headers.items():
+            setattr(far, name.removeprefix("Svc-").lower(), value)
+        return ""
+
+    def got(_: Service, form: str, headers: dict[str, str], method: str, *paths: str) -> str:
+        lists = ("/base/form", "/base/crud/acme/order/form/form.xhtml?")
+        sent = [
+            each for each in provider.of(method) if not f"{each.path}?".startswith(lists) or "document=" in each.path
+        ]
+        assert len(sent) == (1 if paths or headers else 0)
+        assert [each.path for each in sent][: len(paths)] == [f"/base/crud/{path_of(form, each)}" for each in paths]
+        for name, value in headers.items():
+            found = sent[0].headers[name.replace("Svc-", "Orbeon-")]
+            assert found == (value or None) or str(found) == value.strip('"'), name
+        assert not [name for each in sent for name in each.headers if name.startswith("Svc-")]
+        assert all(each.headers["X-Request-Id"] for each in sent)
+        before = [each.method for each in provider.received[: provider.received.index(sent[0])]] if sent else []
+        assert "data/D" not in paths or method == "GET" or "HEAD" in before
+        assert "Transfer-Encoding" not in "".join(each.headers.as_string() for each in sent)
+        provider.received.clear()
+        return ""
+
+    words = {"new": f'"{NEW}"', "old": f'"{OLD}"', "definition": definition("").decode()}
+    play(service, "acme/order", story, verbs={"FAR": set_up, "GOT": got}, **words)
 
 
-def test_the_first_document_of_a_singleton_says_so(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.forms, kept.definition = listing(1), Reply(200, STORED, definition("<singleton>true</singleton>"))
-    ordinary = keeper.answers
-    keeper.answers = lambda got: Reply(body=b'<documents search-total="0"/>') if got.method == "POST" else ordinary(got)
-    assert served.put(DATA, **V1).status == 201
-    assert keeper.of("PUT")[0].headers["Orbeon-Singleton"] == "true"
-
-
-def test_a_search_is_told_who_asks(kept: Kept, keeper: Provider, served: Service) -> None:
-    ordinary = kept.__call__
-    keeper.answers = lambda got: Reply(body=b'<documents search-total="0"/>') if got.method == "POST" else ordinary(got)
-    headers = {"Content-Type": "application/xml", "Svc-Username": "kim", "Svc-Form-Definition-Version": "2"}
-    answer = served.raw("POST", f"{PUBLIC}/search/acme/order", headers, b"<search><query>x</query></search>")
-    assert (answer.status, answer.body) == (200, b'<documents search-total="0"/>')
-    (search,) = keeper.of("POST")
-    assert search.path == "/base/search/acme/order"
-    assert (search.headers["Orbeon-Username"], search.headers["Orbeon-Form-Definition-Version"]) == ("kim", "2")
+def test_ranges_work_where_the_provider_has_none(far: Far, provider: Provider, service: Service) -> None:
+    far.has_files = "yes"
+    answer = service.get(FILE, {"Range": "bytes=70000-70009"})
+    assert (answer.status, answer.body) == (206, BODY[70000:70010])
+    assert answer["Content-Range"] == f"bytes 70000-70009/{len(BODY)}"
+    (get,) = [each for each in provider.of("GET") if each.path.endswith(".bin")]
+    assert get.headers["Range"] == "bytes=70000-70009"
+    assert service.get(FILE).body == BODY
 
 
 # Bodies of attachments with a service of their own (spec forms 5.5): what it is sent, and when.
 
 SPLIT_FILE = "acme/order/data/D/cat.bin"
-WHOLE = bytes(range(256)) * 1000
+WHOLE = BODY[:256_000]
 ELSEWHERE = """"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"
 "svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{}"
 """
 
 
 class Files:
-    """A far of attachments as small as the specification has it: no ranges, no tags, no times."""
+    """A holder of attachments as small as the specification has it: no ranges, no tags, no times."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -403,64 +346,64 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[Provider]:
-    with providing(Files()) as far:
-        yield far
+def holder() -> Iterator[Provider]:
+    with providing(Files()) as holder:
+        yield holder
 
 
 @pytest.fixture(scope="module")
-def split(far: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving_before(far, tmp_path_factory.mktemp("bodies"), PERSISTENCE_TRUSTED="127.0.0.1") as service:
+def split(holder: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving_before(holder, tmp_path_factory.mktemp("bodies"), PERSISTENCE_TRUSTED="127.0.0.1") as service:
         yield service
 
 
 @contextmanager
-def serving_before(far: Provider, directory: Path, **env: str) -> Iterator[Service]:
-    with serving(directory, settings=ELSEWHERE.format(far.port), env=env, alone=True) as service:
+def serving_before(holder: Provider, directory: Path, **env: str) -> Iterator[Service]:
+    with serving(directory, settings=ELSEWHERE.format(holder.port), env=env, alone=True) as service:
         yield service
 
 
 @pytest.fixture
-def files(far: Provider, split: Service) -> Files:
-    far.answers = files = Files()
-    far.received.clear()
+def files(holder: Provider, split: Service) -> Files:
+    holder.answers = files = Files()
+    holder.received.clear()
     split.put("acme/order/data/D/data.xml", Form_Definition_Version=3)
-    far.received.clear()
+    holder.received.clear()
     return files
 
 
 @pytest.mark.usefixtures("files")
-def test_the_provider_is_told_whose_request_is_served(far: Provider, split: Service) -> None:
+def test_the_provider_is_told_whose_request_is_served(holder: Provider, split: Service) -> None:
     """It may judge by the user, let in by a trusted client's own credentials, and log the id of the request."""
     caller = {"Svc-Username": "ann", "Svc-Group": "sales", "Authorization": "Basic YTpi"}
     own = SPLIT_FILE.replace("/D/", "/told/")
     assert split.put("acme/order/data/told/data.xml", Form_Definition_Version=3).status == 201
     assert split.put(own, WHOLE, caller).status == 201
     assert split.get(own, {**caller, "Range": "bytes=100-109"}).body == WHOLE[100:110]
-    put, got = far.of("PUT")[0].headers, far.of("GET")[-1].headers
+    put, got = holder.of("PUT")[0].headers, holder.of("GET")[-1].headers
     assert {name: put[name] for name in caller} == {name: got[name] for name in caller} == caller
     assert put["X-Request-Id"]
     assert got["Range"] == "bytes=100-109"
 
 
 @pytest.mark.usefixtures("files")
-def test_a_service_without_keys_passes_no_key_on(far: Provider, tmp_path: Path) -> None:
+def test_a_service_without_keys_passes_no_key_on(holder: Provider, tmp_path: Path) -> None:
     """A client may send the one that it is to send when the service has keys."""
     key = {"Authorization": "Bearer meant-for-this-service"}
-    with serving_before(far, tmp_path) as service:
+    with serving_before(holder, tmp_path) as service:
         assert service.put("acme/order/data/D/data.xml", Form_Definition_Version=3).status == 201
         assert service.put(SPLIT_FILE, WHOLE, key).status == 201
         assert service.get(SPLIT_FILE, key).body == WHOLE
-    assert len(far.received) > 1
-    assert not any("Authorization" in each.headers for each in far.received)
+    assert len(holder.received) > 1
+    assert not any("Authorization" in each.headers for each in holder.received)
 
 
-def test_the_body_is_there_and_the_record_here(files: Files, far: Provider, split: Service) -> None:
+def test_the_body_is_there_and_the_record_here(files: Files, holder: Provider, split: Service) -> None:
     put = split.put(SPLIT_FILE, WHOLE, {"Content-Type": "image/png"})
     assert put.status in (201, 204)
     assert files.kept == {f"/crud/{SPLIT_FILE}": WHOLE}
     assert (split.data / SPLIT_FILE).read_bytes() == b""
-    assert far.of("PUT")[0].headers["Svc-Form-Definition-Version"] == "3"
+    assert holder.of("PUT")[0].headers["Svc-Form-Definition-Version"] == "3"
     got = split.get(SPLIT_FILE)
     assert (got.status, got.body, got["Content-Type"], got["ETag"]) == (200, WHOLE, "image/png", put["ETag"])
     part = split.get(SPLIT_FILE, {"Range": "bytes=100000-100009"})
@@ -482,12 +425,12 @@ def test_without_its_body_an_attachment_is_damage_and_not_absent(files: Files, s
     assert split.get(SPLIT_FILE.replace("cat", "dog")).status == 404
 
 
-def test_attachments_of_a_draft_go_with_it(files: Files, far: Provider, split: Service) -> None:
+def test_attachments_of_a_draft_go_with_it(files: Files, holder: Provider, split: Service) -> None:
     draft = "acme/order/draft/D"
     assert split.put(f"{draft}/data.xml", Form_Definition_Version=3).status == 201
     assert split.put(f"{draft}/a.bin", b"a", Form_Definition_Version=3).status == 201
     assert split.put("acme/order/data/D/data.xml").status == 204
-    (deleted,) = far.of("DELETE")
+    (deleted,) = holder.of("DELETE")
     assert (deleted.path, deleted.headers["Svc-Form-Definition-Version"]) == (f"/crud/{draft}", "3")
     assert files.kept == {}
 

@@ -59,7 +59,7 @@ def publisher(directory: Path, url: str, dialect: str = "svc", allowed: str = ""
         yield Publisher(service, url)
 
 
-@pytest.fixture(params=["svc", "orbeon"])
+@pytest.fixture(params=["svc", pytest.param("orbeon", marks=pytest.mark.long)])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Publisher, Service]]:
     with (
         serving(tmp_path / "there", dialect=request.param, alone=True) as there,
@@ -274,7 +274,7 @@ def test_a_server_that_is_not_there_or_slow(tmp_path: Path) -> None:
 
     with providing(slow) as other:
         address = f"http://127.0.0.1:{other.port}"
-        settings = {"PERSISTENCE_PUBLISH_TO": f"{address}, http://127.0.0.1:1", "PERSISTENCE_REMOTE_TIMEOUT": "1.5"}
+        settings = {"PERSISTENCE_PUBLISH_TO": f"{address}, http://127.0.0.1:1", "PERSISTENCE_REMOTE_TIMEOUT": "0.5"}
         with serving(tmp_path, env=settings) as service:
             here = Publisher(service, address)
             answers: list[Answer] = []

@@ -92,7 +92,7 @@ def test_a_document_of_which_nothing_is_left_comes_back(saved: Saved, tmp_path: 
 def test_what_the_disk_has_changed_comes_back(saved: Saved) -> None:
     """Size and time are right, so that only the digest tells; it is not "as in the backup already"."""
     if services.is_proxied or not services.place_of(saved.service.data).startswith("/"):
-        pytest.skip("it damages files: tests/postgresql/test_commands.py has a database")
+        pytest.skip("it damages files: tests/cli/golden/database-upkeep.txt has a database")
     for name in ("data.xml", "a.bin"):
         file = saved.service.data / DATA / name
         before = file.stat()

@@ -134,7 +134,7 @@ DOCUMENT = f"{PUBLIC}/crud/a/b/data/D"
 LARGE = 12 << 20
 """Bytes: more than the buffers of a connection on loopback hold."""
 THREADS = 4
-TIMEOUT = 1.0
+TIMEOUT = 0.6
 UNREAD = {
     "transformed": f"GET {DOCUMENT}/data.xml?nonrelevant=remove HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "data": f"GET {DOCUMENT}/data.xml HTTP/1.1\r\nHost: localhost\r\n\r\n",

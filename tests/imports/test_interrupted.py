@@ -4,6 +4,7 @@ import errno
 import io
 import os
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from persistence.errors import DiskFullError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.services import importing
 from persistence.services.import_sources import open_source
-from persistence.services.transfers import TransferResult
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 from persistence.storage.store import Store
 from tests.imports.archives import archive_of, tree
@@ -53,15 +54,19 @@ def counting(stop_at: int, action: Callable[[], None]) -> Iterator[pytest.Monkey
         yield patch
 
 
-def _killed(root: str, archive: bytes, at: int) -> bool:
-    """Import in a process that is killed at a step; ``False`` where it ended before."""
+def killed(at: int, work: Callable[..., object], *arguments: object) -> bool:
+    """Do something in a process that is killed at a step; ``False`` where it ended before."""
     child = os.fork()
     if child == 0:
         for _ in counting(at, lambda: os._exit(9)):
-            with Store(root, lock_timeout=5) as store:
-                run(importer(store), open_source("x", io.BytesIO(archive), largest=LARGEST))
+            work(*arguments)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def imported(root: str, archive: bytes) -> list[TransferOutcome]:
+    with Store(root, lock_timeout=5) as store:
+        return run(importer(store), open_source("x", io.BytesIO(archive), largest=LARGEST))
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
@@ -69,10 +74,9 @@ def test_an_import_that_is_killed_at_any_step_goes_on(
     archive: tuple[bytes, dict[str, tuple[bytes, int]]], tmp_path: Path, every: int
 ) -> None:
     content, expected = archive
-    at = 1
-    while True:
+    for at in count(1, every):
         root = initialised(tmp_path / str(at))
-        was_killed = _killed(root, content, at)
+        was_killed = killed(at, imported, root, content)
         with Store(root, lock_timeout=5) as store:
             data = DocumentAddress(Form("a", "f"), Collection.DATA, "d", DATA_XML)
             there = store.read(data, content=True)
@@ -80,15 +84,13 @@ def test_an_import_that_is_killed_at_any_step_goes_on(
                 with there.opened as file:
                     assert file.read() in (b"<one/>", b"<two/>")
                 assert store.read(data.moved(Collection.DATA, "scan.bin"), content=False) is not None, at
-            outcomes = run(importer(store), open_source("x", io.BytesIO(content), largest=LARGEST))
-            assert [each.cause for each in outcomes] == [""], at
-            with store.writing(data) as writer:  # what the next writer of a file finishes
-                writer.finish(data)
-                writer.finish(data.moved(Collection.DRAFT))
+        assert [each.cause for each in imported(root, content)] == [""], at
+        with Store(root, lock_timeout=5) as store, store.writing(data) as writer:
+            writer.finish(data)  # as the next writer of the file would
+            writer.finish(data.moved(Collection.DRAFT))
         assert tree(root) == expected, at
         if not was_killed:
             break
-        at += every
     assert at > 20
 
 

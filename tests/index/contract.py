@@ -329,29 +329,28 @@ class IndexContract:
         filled.storage.publish(orders.definition())
         assert filled.names(exact(NAME, "Bob")) == ["d-2"]
 
-    def test_data_of_a_deleted_definition_is_found_again_after_reindexing(self, filled: Subject) -> None:
-        """Spec search 2.5."""
-        of_version = Scope(versions=(1,))
-        assert filled.names(exact(NAME, "Bob"), scope=of_version) == ["d-2"]
+    @pytest.fixture
+    def unpublished(self, filled: Subject) -> Subject:
+        """The three documents and the draft when their definition is deleted (spec search 2.5)."""
+        assert filled.names(exact(NAME, "Bob"), scope=Scope(versions=(1,))) == ["d-2"]
         filled.storage.unpublish()
-        assert filled.names(scope=of_version) == []
-        filled.reindexer.version(filled.form, 1)
-        assert filled.names(scope=of_version) == ["d-4°", "d-3", "d-2", "d-1"]
+        assert filled.names(scope=Scope(versions=(1,))) == []
+        return filled
+
+    def test_data_of_a_deleted_definition_is_found_again_after_reindexing(self, unpublished: Subject) -> None:
+        unpublished.reindexer.version(unpublished.form, 1)
+        assert unpublished.names(scope=Scope(versions=(1,))) == ["d-4°", "d-3", "d-2", "d-1"]
 
     def test_data_of_a_deleted_definition_is_hidden_until_it_is_saved_or_the_form_is_published(
-        self, filled: Subject
+        self, unpublished: Subject
     ) -> None:
-        """Spec search 2.5."""
         of_version = Scope(versions=(1,))
-        assert filled.names(exact(NAME, "Bob"), scope=of_version) == ["d-2"]
-        filled.storage.unpublish()
-        assert filled.names(scope=of_version) == []
-        filled.save("d-1", "Ada Lovelace")
-        assert filled.names(scope=of_version) == ["d-1"]
-        assert filled.names(exact(NAME, "Ada Lovelace"), scope=of_version) == []
-        filled.storage.publish(orders.definition())
-        assert filled.names(scope=of_version) == ["d-1", "d-4°", "d-3", "d-2"]
-        assert filled.names(exact(NAME, "Bob"), scope=of_version) == ["d-2"]
+        unpublished.save("d-1", "Ada Lovelace")
+        assert unpublished.names(scope=of_version) == ["d-1"]
+        assert unpublished.names(exact(NAME, "Ada Lovelace"), scope=of_version) == []
+        unpublished.storage.publish(orders.definition())
+        assert unpublished.names(scope=of_version) == ["d-1", "d-4°", "d-3", "d-2"]
+        assert unpublished.names(exact(NAME, "Bob"), scope=of_version) == ["d-2"]
 
     def test_reindexing_loses_nothing_and_ends(self, filled: Subject) -> None:
         before = filled.search(Query(paths=(NAME,)))

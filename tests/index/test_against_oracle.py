@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
 from persistence.index import search_compiler
-from persistence.index.protocol import LONGEST_KEY, Card, encode
-from persistence.index.search_compiler import Condition, Partition, Search, Sql
+from persistence.index.protocol import LONGEST_KEY
+from persistence.index.search_compiler import Condition, Partition, Search
 from persistence.index.sqlite import sqlite_dialect
-from persistence.index.sqlite.sqlite_dialect import CardTest, Sample, SqliteDialect, install, passing
+from persistence.index.sqlite.sqlite_dialect import Sample, SqliteDialect
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, INDEXES, TABLES
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.addresses import Form
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import Comparison, ControlFilter, Field, FieldFilter, Hits, Query, Scope, Sort, TextMatch
-from persistence.model.texts import Instant
 from persistence.postgresql import database_index
 from tests.index import asked
 from tests.index.conftest import Made
@@ -47,20 +46,9 @@ _PLANS: dict[str, dict[str, object]] = {
     "a third is narrow": {"FEW_FOUND": 1, "MOST_GATHERED": 3, "_MANY": 4, "LEAPS": 1, "_OTHER_KEYS": -1},
     "lists are walked": {"MOST_GATHERED": 1, "FIRST_TRIED": 1, "MOST_TRIED": 6, "_SORTING": 10**6},
     "lists are never walked": {"MOST_TRIED": 0, "_SORTING": 0, "LEAPS": 0, "_FEW_PARTITIONS": 0, "_MOST_ARMS": 2},
-    "what trigrams tell is always looked at": {
-        "FOLDS_TRIED": 0,
-        "_WORTH_IN_FIELD": 1.0,
-        "_MOST_TRIGRAMS": 1,
-        "_RARE": 1,
-    },
-    "what trigrams tell is never looked at": {
-        "FOLDS_TRIED": 0,
-        "FEW_FOUND": 0,
-        "_WORTH_IN_FIELD": 0.0,
-        "_WORTH_ANYWHERE": 0.0,
-        "_RARE": -1,
-        "_AT_ONCE": 1,
-    },
+    "trigrams are always looked at": {"FOLDS_TRIED": 0, "_WORTH_IN_FIELD": 1.0, "_MOST_TRIGRAMS": 1, "_RARE": 1},
+    "trigrams are never looked at": dict.fromkeys(("FOLDS_TRIED", "FEW_FOUND", "_WORTH_IN_FIELD", "_WORTH_ANYWHERE"), 0)
+    | {"_RARE": -1, "_AT_ONCE": 1},
 }
 """Other thresholds, so that few documents are found in the ways in which many are."""
 
@@ -144,7 +132,7 @@ def _several() -> Iterator[Query]:
         yield Query(text=one, fields=(FieldFilter(Field.CREATED_BY, Comparison.EXACT, "user-1"),), size=4)
 
 
-_BRIEFLY = ("as it is", "nothing is narrow", "what trigrams tell is never looked at")
+_BRIEFLY = ("as it is", "nothing is narrow", "trigrams are never looked at")
 
 
 @pytest.mark.usefixtures("_plan")
@@ -195,21 +183,45 @@ def test_documents_are_not_counted_where_the_first_ones_fill_the_page(
         assert indexed.index.search(FORM, Scope((1,)), rare) == Hits()
 
 
-# What a search asks of the cards of documents, and by which texts it looks for them first.
+AWKWARD = (
+    *("Ada Lovelace", "red green", "Blue", "redgreen", "green red", 'a "quoted" word', 'say "no"', '"QUOTED"', '"é'),
+    *("back\\slash", "k\\S", "tab\there", "b\th", "line\nend", "e\nE", "STRASSE", "Straße", "rass", "ὈΔΥΣΣΕΎΣ", "σεύς"),
+    *("\u212a elvin", "K", "a / b", " / ", "ﬁne", "fin", "\x7f\u2028", "\u2028", "here", "elsewhere", "else"),
+    *("100%", "0%", "100 ", "a_b", "axb", "c\\d", "c%d", "o'neil; --", "{x}", "%s", "\ufffd\ue000", "İ", "gree"),
+)
+"""Texts with a meaning in SQL or in an index, of which some are parts of others."""
+
+
+@pytest.mark.usefixtures("_plan")
+@pytest.mark.parametrize("_plan", ["as it is", "nothing is narrow"], indirect=True)
+def test_each_awkward_text_is_found_as_a_value_a_part_and_a_word(made: Made) -> None:
+    first, second = asked.PATHS[:2]
+    with made() as indexed:
+        indexed.publish(1, asked.PATHS[:2])
+        for number, text in enumerate(AWKWARD):
+            at = asked.instant(number * 1000)
+            values = {first: (text, AWKWARD[number - 1]), second: (AWKWARD[number - 2],), asked.PATHS[2]: (text,)}
+            indexed.save(f"d{number}", Content(1, at, at, values=values))
+        for number, text in enumerate(AWKWARD):
+            before = ControlFilter(second, TextMatch.SUBSTRING, AWKWARD[number - 2])
+            for match in (TextMatch.EXACT, TextMatch.SUBSTRING):
+                own = ControlFilter(first, match, text)
+                assert _same(indexed, Scope(), Query(controls=(own,), size=100)).total
+                assert _same(indexed, Scope(), Query(controls=(own, before))).total
+            assert _same(indexed, Scope(), Query(text=text.strip(), size=100)).total
+            for words in (text, f"{text} green"):
+                _same(indexed, Scope(), Query(controls=(ControlFilter(first, TextMatch.TOKEN, words),), size=100))
+
+
+# What a search asks of SQLite: conditions, and by which texts it looks for documents first.
 
 _SEARCHED = Partition(1, 1, {"name": 1, "topics": 2})
-_DAY = Instant("2024-05-01T10:00:00.000Z")
-_VALUES = {1: ("Ada Lovelace",), 2: ("red green", "Blue")}
-_CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
 
 
 @pytest.fixture(name="connection")
 def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        install(connection, lambda: None)
         connection.executescript(TABLES + INDEXES)
-        connection.execute("INSERT INTO partition (number, version, draft, round, documents) VALUES (1, 1, 0, 1, 1)")
-        connection.execute("INSERT INTO document VALUES (1, 1, 1, 0, 'd', '', '', ?)", (_CARD,))
         yield connection
 
 
@@ -217,49 +229,12 @@ def _dialect(connection: sqlite3.Connection, searched: Sequence[Partition] = (_S
     return SqliteDialect(connection, lambda _trigram, _column: 0, searched, None)
 
 
-def _tested(connection: sqlite3.Connection, *filters: ControlFilter) -> Sql:
-    dialect = _dialect(connection)
-    numbered = {"name": 1, "topics": 2}
-    exact = [dialect.keyed(numbered[each.path], each.text) for each in filters if each.match is TextMatch.EXACT]
-    others = (each for each in filters if each.match is not TextMatch.EXACT)
-    return dialect.tested([*exact, *(dialect.containing(numbered[each.path], each, None) for each in others)])
-
-
-@pytest.mark.parametrize(
-    ("filters", "is_met"),
-    [
-        ([ControlFilter("name", TextMatch.SUBSTRING, "LOVE"), ControlFilter("name", TextMatch.SUBSTRING, "ada")], True),
-        (
-            [ControlFilter("name", TextMatch.SUBSTRING, "love"), ControlFilter("name", TextMatch.SUBSTRING, "bob")],
-            False,
-        ),
-        (
-            [
-                ControlFilter("topics", TextMatch.TOKEN, "green red"),
-                ControlFilter("topics", TextMatch.SUBSTRING, "blu"),
-            ],
-            True,
-        ),
-        ([ControlFilter("topics", TextMatch.TOKEN, "green blue")], False),
-        ([ControlFilter("topics", TextMatch.TOKEN, "red"), ControlFilter("topics", TextMatch.TOKEN, "blue")], True),
-        ([ControlFilter("topics", TextMatch.TOKEN, "gree")], False),
-        ([ControlFilter("name", TextMatch.SUBSTRING, '"é')], False),
-    ],
-)
-def test_each_part_is_in_one_of_the_values(
-    connection: sqlite3.Connection, filters: list[ControlFilter], is_met: object
-) -> None:
-    where = _tested(connection, *filters)
-    found = connection.execute(f"SELECT count(*) FROM document d WHERE {where.text}", where.values).fetchone()  # noqa: S608 - the expression under test
-    assert found == (int(bool(is_met)),)
-
-
 def test_a_card_is_asked_once_for_hundreds_of_parts(connection: sqlite3.Connection) -> None:
-    filters = [ControlFilter("name", TextMatch.SUBSTRING, f"{number}") for number in range(100)]
-    filters += [ControlFilter("topics", TextMatch.TOKEN, f"{number}") for number in range(98)]
-    where = _tested(connection, *filters)
-    assert where.text.count("card") == 1
-    assert len(where.values) == 1
+    dialect = _dialect(connection)
+    parts = [dialect.containing(1, ControlFilter("name", TextMatch.SUBSTRING, str(each)), None) for each in range(100)]
+    parts += [dialect.containing(2, ControlFilter("topics", TextMatch.TOKEN, str(each)), None) for each in range(98)]
+    where = dialect.tested(parts)
+    assert (where.text.count("card"), len(where.values)) == (1, 1)
 
 
 def _asked(connection: sqlite3.Connection, searched: Sequence[Partition], *filters: ControlFilter) -> list[Condition]:
@@ -292,64 +267,13 @@ def test_owners_of_many_organizations_are_one_condition_and_too_many_conditions_
             _asked(connection, searched)
 
 
-def has(values: tuple[str, ...], text: str, *, are_words: bool) -> bool:
-    card = encode(Card(1, _DAY, _DAY, None, None, (), None, None, {1: values, 2: ("elsewhere",)}))
-    asked = passing([CardTest(1, text.casefold(), are_words)], "?")
-    connection = sqlite3.connect(":memory:")
-    install(connection, lambda: None)
-    return bool(connection.execute(f"SELECT {asked.text}", (card, *asked.values)).fetchone()[0])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ('a "quoted" word', '"QUOTED"'),
-        ("back\\slash", "k\\S"),
-        ("tab\there", "b\th"),
-        ("line\nend", "e\nE"),
-        ("STRASSE", "straße"),
-        ("Straße", "RASS"),
-        ("ὈΔΥΣΣΕΎΣ", "σεύς"),
-        ("\u212a elvin", "K"),
-        ("a / b", " / "),
-        ("ﬁne", "fin"),
-        ("\x7f\u2028", "\u2028"),
-    ],
-)
-def test_a_text_is_found_in_a_value(value: str, text: str) -> None:
-    assert has((value,), text, are_words=False)
-    assert not has((value,), text + "!", are_words=False)
-
-
-@pytest.mark.parametrize(
-    ("values", "words", "is_found"),
-    [
-        (("red green",), "green RED", True),
-        (("red", "green"), "green red", False),
-        (("red", "green red"), "red green", True),
-        (("redgreen",), "red", False),
-        (('say "no"',), '"NO"', True),
-        (("elsewhere",), "else", False),
-    ],
-)
-def test_words_are_found_in_one_value(values: tuple[str, ...], words: str, *, is_found: bool) -> None:
-    assert has(values, words, are_words=True) is is_found
-
-
-def test_what_another_control_has_does_not_count() -> None:
-    assert not has(("here",), "elsewhere", are_words=False)
-
-
-_MARKS = ", ".join("?" * COLUMNS)
-
-
-def test_a_document_with_many_long_texts_adds_no_more_than_one_with_a_single_long_one() -> None:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(TABLES)
-        connection.execute("INSERT INTO texts VALUES (1, 1)")
-        connection.execute("INSERT INTO free_text (rowid, text) VALUES (1, '')")
-        text = f"abc{'-' * 1000}xyz"
-        connection.execute(f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (1, {_MARKS})", (text,) * COLUMNS)  # noqa: S608 - names of columns
-        sample = Sample(connection)
-        assert sample.rarity("abc", 3) > 0
-        assert sample.rarity("xyz", 3) == 0
+def test_a_document_with_many_long_texts_adds_no_more_than_one_with_a_single_long_one(
+    connection: sqlite3.Connection,
+) -> None:
+    connection.execute("INSERT INTO texts VALUES (1, 1)")
+    connection.execute("INSERT INTO free_text (rowid, text) VALUES (1, '')")
+    text, marks = f"abc{'-' * 1000}xyz", ", ".join("?" * COLUMNS)
+    connection.execute(f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (1, {marks})", (text,) * COLUMNS)  # noqa: S608 - names of columns
+    sample = Sample(connection)
+    assert sample.rarity("abc", 3) > 0
+    assert sample.rarity("xyz", 3) == 0

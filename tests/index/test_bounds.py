@@ -14,8 +14,8 @@ import pytest
 from persistence.errors import BadRequestError, BusyError
 from persistence.forms.form_data import ExtractedText, ValueReader
 from persistence.index import protocol as module
+from persistence.index import search_compiler
 from persistence.index.protocol import Budget, VersionState, decode, prepared
-from persistence.index.search_compiler import MOST_ROWS
 from persistence.index.sources import (
     CachingExtraction,
     DefinitionState,
@@ -34,7 +34,7 @@ from persistence.limits import (
     MOST_INDEXED_VALUES,
 )
 from persistence.model.permissions import OwnerPattern, OwnerSet
-from persistence.model.queries import ControlFilter, Field, Hit, Query, Scope, Sort, TextMatch, VisibleOwners
+from persistence.model.queries import ControlFilter, Hit, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.texts import Instant
 from persistence.model.versions import IndexKey, PathStep
@@ -206,25 +206,19 @@ READER = ValueReader([IndexKey("city", (PathStep("city"),))])
 DOCUMENT = b"<form><city>Ulm</city><note>by hand</note></form>"
 
 
-def received(document: bytes, handed: ExtractionCache) -> None:
-    with CachingExtraction(READER, "mark", handed) as check:
-        check.read([document])
-        check.keep("id")
-
-
-def test_what_was_received_is_what_a_reader_finds() -> None:
+def test_what_was_received_is_what_a_reader_finds_and_is_handed_over_once_and_for_one_definition() -> None:
     handed = ExtractionCache()
-    received(DOCUMENT, handed)
+
+    def received() -> None:
+        with CachingExtraction(READER, "mark", handed) as check:
+            check.read([DOCUMENT])
+            check.keep("id")
+
+    received()
     assert handed.pop("id", "mark") == READER.read([DOCUMENT]) == ExtractedText({"city": ("Ulm",)}, "by hand")
-
-
-def test_it_is_handed_over_once_and_for_one_definition() -> None:
-    handed = ExtractionCache()
-    received(DOCUMENT, handed)
-    assert handed.pop("id", "another") is None
     assert handed.pop("id", "mark") is None
-    received(DOCUMENT, handed)
-    assert handed.pop("id", "mark") is not None
+    received()
+    assert handed.pop("id", "another") is None
     assert handed.pop("id", "mark") is None
 
 
@@ -236,14 +230,6 @@ def test_large_documents_are_not_kept(around: bytes) -> None:
         check.keep("id")
         assert check.extracted() == ExtractedText({}, "")
     assert handed.pop("id", "mark") is None
-
-
-def test_the_oldest_are_let_go_of() -> None:
-    handed = ExtractionCache()
-    for number in range(5_000):
-        handed.put(str(number), "mark", ExtractedText({}, ""))
-    assert handed.pop("0", "mark") is None
-    assert handed.pop("4999", "mark") is not None
 
 
 A, B = asked.PATHS[:2]
@@ -285,30 +271,6 @@ def test_a_statement_that_takes_too_long_is_refused_and_the_connection_goes_on(
     assert names(indexed) == ["d-1"]
 
 
-def test_a_page_that_is_too_large_is_refused_before_all_of_it_is_read(
-    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    indexed.save("d-1", content_of(a=("Ada",)))
-    monkeypatch.setattr("persistence.index.protocol.LARGEST_FOUND", 50)
-    with pytest.raises(BadRequestError, match="larger than"):
-        indexed.index.search(FORM, Scope(), Query(size=10**18), Budget())
-    with pytest.raises(BadRequestError, match="larger than"):
-        list(indexed.index.distinct(FORM, Scope(), Field.CREATED_BY, Budget()))
-
-
-def test_texts_with_a_meaning_in_sql_or_none_in_a_database(indexed: Indexed) -> None:
-    texts = ("100%", "100 ", "a_b", "axb", "c\\d", "c%d", "o'neil; --", "{x}", "%s", "\ufffd\ue000", "İ")
-    for number, text in enumerate(texts):
-        indexed.save(f"d-{number}", content_of(number, a=(text,)))
-    for number, text in enumerate(texts):
-        for match in (TextMatch.SUBSTRING, TextMatch.EXACT):
-            assert f"d-{number}" in names(indexed, has(text, match))
-            assert all(text.casefold() in texts[int(name[2:])].casefold() for name in names(indexed, has(text, match)))
-        assert f"d-{number}" in names(indexed, text=text.strip())
-    assert names(indexed, has("0%")) == ["d-0"]
-    assert names(indexed, has("a_b")) == ["d-2"]
-
-
 def test_facts_with_characters_that_a_database_cannot_have(indexed: Indexed) -> None:
     """An old sidecar may have a NUL; a request cannot."""
     indexed.save("d-1", content_of(creator="a\0nn", a=("x",)))
@@ -333,7 +295,10 @@ def test_long_values_are_found_by_their_end_sorted_by_their_beginning_and_told_a
     assert len(list(indexed.index.distinct(FORM, Scope(), A))) == 3
 
 
-def test_thousands_of_values_and_only_as_many_as_are_allowed(indexed: Indexed) -> None:
+def test_thousands_of_values_more_than_a_page_has_documents_and_only_as_many_as_are_allowed(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_compiler, "MOST_ROWS", 4_000)
     indexed.save("d-1", content_of(a=tuple(f"value {number}" for number in range(5_000))))
     assert names(indexed, has("value 4999", TextMatch.EXACT)) == ["d-1"]
     assert len(list(indexed.index.distinct(FORM, Scope(), A))) == 5_000
@@ -344,11 +309,6 @@ def test_thousands_of_values_and_only_as_many_as_are_allowed(indexed: Indexed) -
     indexed.save("d-2", content_of(2, a=("y" * (MOST_INDEXED + 1), "z")))
     assert names(indexed, has("yyy")) == []
     assert names(indexed, has("z")) == ["d-2"]
-
-
-def test_more_distinct_values_than_a_page_has_documents_are_all_listed(indexed: Indexed) -> None:
-    indexed.save("d-1", content_of(a=tuple(f"v{number}" for number in range(MOST_ROWS + 2))))
-    assert len(list(indexed.index.distinct(FORM, Scope(), A, Budget()))) == MOST_ROWS + 2
 
 
 @pytest.mark.parametrize("kind", ["database"])

@@ -114,37 +114,27 @@ def test_what_is_noted_is_outstanding_until_it_is_settled(directory: Path) -> No
     journal.strike([again])
     assert journal.outstanding() == ()
     assert [path.stat().st_size for path in directory.iterdir()] == [0]
+    for form in (FORM, Form("hr", "expense")):
+        journal.write(form, "a")
+    assert set(notes(directory).outstanding()) == {JournalEntry(FORM, "a"), JournalEntry(Form("hr", "expense"), "a")}
 
 
-def test_forms_are_told_apart(directory: Path) -> None:
-    one, other = notes(directory), notes(directory)
-    one.write(FORM, "a")
-    one.write(Form("hr", "expense"), "a")
-    assert set(other.outstanding()) == {JournalEntry(FORM, "a"), JournalEntry(Form("hr", "expense"), "a")}
-
-
-def test_another_process_sees_what_is_outstanding(directory: Path) -> None:
+def test_another_process_sees_what_is_outstanding_and_keeps_its_log_while_it_lives(directory: Path) -> None:
     journal = notes(directory)
     with another(directory) as say:
         journal.write(FORM, "ours")
         assert say("note", "theirs") == ["theirs", "ours"]
+        assert taken_up(journal) == []
         assert documents(journal) == ["ours", "theirs"]
         assert say("settle", "theirs") == ["ours"]
         assert documents(journal) == ["ours"]
 
 
-def test_a_living_process_keeps_its_log(directory: Path) -> None:
-    journal = notes(directory)
-    with another(directory) as say:
-        say("note", "theirs")
-        assert taken_up(journal) == []
-        assert documents(journal) == ["theirs"]
-
-
-def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> None:
+def test_the_log_of_a_killed_process_can_be_taken_up_once_and_again_if_it_was_not_taken_in(directory: Path) -> None:
     killed_after_recording(directory, "a", "b", "a")
     one, other = notes(directory), notes(directory)
     assert documents(one) == documents(other) == ["a", "b"]
+    assert [len(log.entries) for log in other.abandoned()] == [2]
     for log in one.abandoned():
         assert sorted(entry.document for entry in log.entries) == ["a", "b"]
         assert taken_up(other) == []
@@ -152,12 +142,6 @@ def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> No
     assert documents(one) == documents(other) == []
     assert taken_up(other) == []
     assert list(directory.iterdir()) == []
-
-
-def test_a_log_that_was_not_taken_in_after_all_can_be_taken_up_again(directory: Path) -> None:
-    killed_after_recording(directory, "a")
-    assert [len(log.entries) for log in notes(directory).abandoned()] == [1]
-    assert taken_up(notes(directory)) == [["a"]]
 
 
 def test_empty_logs_of_killed_processes_are_removed(directory: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.test_permissions import ENVELOPE
+from tests import published
 from tests.in_process import serving
 from tests.service import Service
 
@@ -39,7 +39,7 @@ def run(directory: Path, commands: str, dialect: str, damaged: str = "") -> None
 
 def definition(title: str) -> bytes:
     names = "<application-name>hr</application-name><form-name>leave</form-name>"
-    return ENVELOPE.format(f'{names}<title xml:lang="en">{title}</title>').encode()
+    return published.definition(f'{names}<title xml:lang="en">{title}</title>')
 
 
 def publish(service: Service, title: str) -> None:

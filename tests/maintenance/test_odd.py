@@ -21,7 +21,7 @@ from persistence.storage.locks import LockFile
 from tests.encrypted_form import DEFINITION, UNMARKED, data
 from tests.encrypted_form import path as held_at
 from tests.maintenance import kills
-from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
+from tests.maintenance.workshop import DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
 from tests.sidecars import resealed, said
 
 SIDECAR = f"{DATA}.json"
@@ -174,16 +174,6 @@ def test_a_pipe_among_the_services_own_files_stops_nobody(workshop: Workshop, tm
     again = Workshop(workshop.root)
     assert again.get(DATA) == (200, NEW)
     assert not workshop.file(".trash/pipe").exists()
-
-
-def test_a_backup_says_what_it_cannot_save_and_saves_the_rest(workshop: Workshop, tmp_path: Path) -> None:
-    workshop.file(DATA).unlink()
-    os.mkfifo(workshop.file(DATA))
-    done = kills.run(["backup", f"{tmp_path}/backups", "--data", str(workshop.root)], tmp_path / "said")
-    assert done.status == 4
-    assert f"{DATA}: its content is missing" in done.said
-    (saved,) = (tmp_path / "backups").glob("2*")
-    assert (saved / ATTACHMENT).read_bytes() == b"scanned"
 
 
 def test_a_list_of_digests_that_has_lost_its_end_is_said(workshop: Workshop, tmp_path: Path) -> None:

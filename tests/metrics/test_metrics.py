@@ -1,20 +1,32 @@
-"""``/metrics`` of a service in this process: what is counted, under which labels, and who may read it."""
+"""``/metrics``: what is counted, under which labels, by one or several workers, and what dashboards make of it."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from persistence.cli.declarations import EDITED, REMAINS
+from persistence.metrics import service as module
+from persistence.metrics.service import GAUGES, LATENCIES, PLOTS, PLOTS_BYTES, SPAN, Instruments, Plots, Totals, kind_of
+from persistence.storage.locks import try_lock
 from tests.cli.command_runner import Command
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.served import served
-from tests.service import PUBLIC, Service
+from tests.service import PUBLIC, Service, alone
+from tests.waiting import eventually
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -172,3 +184,281 @@ def test_leases_in_force_are_counted_for_each_place(tmp_path: Path) -> None:
         assert value(samples(service), "leases", place=place) == 2
         assert unlock(service, "hr/leave/data/1/data.xml").status == 200
         assert value(samples(service), "leases", place=place) == 1
+
+
+# What a request is counted as, and how its figures come together in plots.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        *(
+            ("GET", f"{prefix}/{path}", kind)
+            for prefix in ("", PUBLIC)
+            for path, kind in (
+                ("crud/hr/leave/form/form.xhtml", "form"),
+                ("crud/hr/leave/form/logo.png", "attachment"),
+                ("crud/hr/leave/data/1/data.xml", "data"),
+                ("crud/hr/leave/data/1/scan.bin", "attachment"),
+                ("crud/hr/leave/data/", "data"),
+                ("crud/hr/leave/draft/1/data.xml", "draft"),
+                ("crud/hr/leave/draft/1", "draft"),
+                ("crud/hr/leave/other/1", "other"),
+                ("crud", "other"),
+                ("form/hr/leave", "form"),
+                ("search/hr/leave", "search"),
+                ("distinct-values/hr/leave", "search"),
+                ("history/hr/leave/1", "history"),
+                ("export", "export"),
+                ("import", "import"),
+                ("reindex", "other"),
+                ("nothing/there", "other"),
+            )
+        ),
+        ("LOCK", "/crud/hr/leave/data/1/data.xml", "lease"),
+        ("UNLOCK", "/anything", "lease"),
+        ("POST", "/fr/service/publish", "form"),
+        ("POST", "/fr/service/svc/builder/publish/1", "form"),
+        ("GET", "/fr/service/publish/leave/attachments", "attachment"),
+        ("GET", "/fr/service/hr", "other"),
+        ("GET", "/admin/forms/hr", "pages"),
+        ("GET", "/metrics", "health"),
+        ("GET", "/readyz", "health"),
+        ("GET", "/", "health"),
+        ("GET", "", "other"),
+    ],
+)
+def test_every_path_has_a_kind(method: str, path: str, kind: str) -> None:
+    assert kind_of(method, path) == kind
+
+
+@pytest.fixture
+def plots(tmp_path: Path) -> Plots:
+    (tmp_path / PLOTS).write_bytes(bytes(PLOTS_BYTES))
+    return Plots(str(tmp_path))
+
+
+def _totals(at: float, requests: int, errors: int = 0, slow: int = 0) -> Totals:
+    """Requests of 1 to 2.5 ms, of which some took 0.5 to 1 s."""
+    classes = [0.0] * len(LATENCIES)
+    classes[1], classes[LATENCIES.index(1.0)] = requests - slow, slow
+    return Totals(at, requests, errors, 1.0, tuple(classes))
+
+
+def test_spans_have_rates_and_latencies(plots: Plots) -> None:
+    now = time.time()
+    for each in (_totals(now - 2 * SPAN, 100), _totals(now - SPAN, 300, 20), _totals(now, 400, 20, 50)):
+        plots.put(each)
+    first, second = plots.spans(60)
+    assert (round(first.rate, 3), round(first.error_rate, 3)) == (20, 2)
+    assert first.median == pytest.approx(0.00175)
+    assert (round(second.rate, 3), second.error_rate) == (10, 0)
+    assert second.slow == pytest.approx(0.95)
+    assert not plots.spans(SPAN)
+
+
+def test_a_sample_is_due_once_in_a_span(plots: Plots) -> None:
+    now = time.time() // SPAN * SPAN + 3
+    assert plots.is_due(now)
+    plots.put(_totals(now, 1))
+    assert not plots.is_due(now + 1)
+    assert plots.is_due(now + SPAN)
+
+
+def test_nothing_is_said_of_a_gap_or_of_no_requests(plots: Plots) -> None:
+    now = time.time()
+    for each in (_totals(now - 20 * SPAN, 1), _totals(now - SPAN, 5), _totals(now, 5)):
+        plots.put(each)
+    (span,) = plots.spans(3600)
+    assert (span.rate, span.median, span.slow) == (0, None, None)
+
+
+# Several worker processes, some of which end or are killed.
+
+
+def _asked(service: Service) -> float:
+    return value(samples(service), "requests_total", method="GET", kind="data", status="4xx")
+
+
+def _directories(pid: int) -> set[str]:
+    """Return the directories of metrics whose files a process has open."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(descriptor)
+        if "persistence-metrics-" in target:
+            found.add(os.path.dirname(target))
+    return found
+
+
+def test_all_workers_count_together_and_nothing_is_lost_with_one(tmp_path: Path) -> None:
+    with alone(tmp_path, workers=2) as service:
+        master = service.process.pid
+        (directory,) = _directories(master)
+        for _ in range(40):
+            service.get("hr/leave/data/1/data.xml")
+        eventually(lambda: _asked(service) == 40)
+        eventually(lambda: value(samples(service), "workers") == 2)  # the second may not have begun yet
+        killed = service.workers()[0]
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
+        eventually(lambda: value(samples(service), "workers") == 2)
+        assert _asked(service) == 40
+        before = set(service.workers())
+        os.kill(master, signal.SIGHUP)
+        eventually(lambda: not before & set(service.workers()) and len(service.workers()) == 2)
+        eventually(lambda: value(samples(service), "workers") == 2)
+        assert _asked(service) == 40
+        names = os.listdir(directory)
+        assert len([name for name in names if name.startswith("counter_")]) <= 4
+    assert not os.path.exists(directory)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x40\0\0\0\0\0\0\0\x08\0\0\0no json ",
+        *(pytest.param(content, marks=pytest.mark.long) for content in (b"", b"\xff" * 4096)),
+    ],
+)
+def test_a_file_that_cannot_be_read_costs_a_sample_and_no_worker(tmp_path: Path, content: bytes) -> None:
+    """One that a worker has left that was killed, and one of the number that the next worker gets."""
+    with alone(tmp_path, workers=2) as service:
+        (directory,) = _directories(service.process.pid)
+        eventually(lambda: len(service.workers()) == 2 and value(samples(service), "workers") == 2)
+        for _ in range(10):
+            service.get("hr/leave/data/1/data.xml")
+        (Path(directory) / "counter_7.db").write_bytes(content)
+        (Path(directory) / "histogram_7.db").write_bytes(content)
+        workers = set(service.workers())
+        eventually(lambda: _asked(service) == 10)
+        time.sleep(2.5)  # in which each worker takes a sample
+        assert (set(service.workers()), _asked(service)) == (workers, 10)
+        killed = service.workers()[0]
+        for file in Path(directory).glob("*_[01].db"):
+            fresh = file.with_suffix(".replaced")  # living workers have the file mapped
+            fresh.write_bytes(content)
+            fresh.rename(file)
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
+        eventually(lambda: value(samples(service), "workers") == 1)  # the other one counts in a file that is lost
+        assert service.get("hr/leave/data/1/data.xml").status == 404
+        assert len(workers & set(service.workers())) == 1
+
+
+def test_what_a_killed_service_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    with alone(tmp_path / "first") as service:
+        (directory,) = _directories(service.process.pid)
+        workers = service.workers()
+        os.kill(service.process.pid, signal.SIGKILL)
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        service.process.wait()
+    assert os.path.exists(directory)
+    eventually(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+    with alone(tmp_path / "second"):
+        assert not os.path.exists(directory)
+
+
+def test_a_directory_that_another_service_takes_for_dead_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is removed between its making and its locking."""
+    made = []
+
+    def swept(descriptor: int) -> bool:
+        made.append(descriptor)
+        if len(made) == 1:
+            monkeypatch.setattr(module, "try_lock", try_lock)
+            module.sweep(str(tmp_path))
+            monkeypatch.setattr(module, "try_lock", swept)
+        return try_lock(descriptor)
+
+    monkeypatch.setattr(module, "try_lock", swept)
+    path = module.own_directory(str(tmp_path))
+    assert len(made) == 2
+    assert [str(each) for each in tmp_path.iterdir()] == [path]
+    module.sweep(str(tmp_path))
+    assert os.path.exists(path)
+    os.close(made[1])
+
+
+# The dashboard and the alerts name metrics and labels that exist, and Prometheus accepts them.
+
+ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "config" / "prometheus-alerts.yml"
+DASHBOARD = ROOT / "config" / "grafana-dashboard.json"
+PROMTOOL = shutil.which("promtool")
+_SERIES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": ("",)}
+_ADDED = {"instance", "job", "le"}
+
+
+def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
+    """Yield the name of every metric, with its kind and its labels."""
+    for each in vars(Instruments()).values():
+        (described,) = each.describe()
+        suffix = "_total" if described.type == "counter" else ""
+        yield f"{described.name}{suffix}", (described.type, tuple(each._labelnames))  # noqa: SLF001
+    for name, (_, labels) in GAUGES.items():
+        yield name, ("gauge", labels)
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    own: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return own
+
+
+def expressions() -> list[str]:
+    return [rule["expr"] for rule in rules()] + [each["expr"] for panel in panels() for each in panel["targets"]]
+
+
+def series() -> dict[str, set[str]]:
+    """Return the labels of each series."""
+    return {name + suffix: {*labels, *_ADDED} for name, (kind, labels) in known() for suffix in _SERIES[kind]}
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_series_and_label_that_is_named_exists(expression: str) -> None:
+    labels = series()
+    named = re.findall(r"(persistence_\w+)(?:\{([^}]*)\})?", expression)
+    assert named or expression.startswith("up{")
+    for name, selectors in named:
+        assert name in labels
+        assert set(re.findall(r"(\w+) *[!=]~?", selectors)) <= labels[name]
+    if "histogram_quantile" in expression:
+        assert re.search(r"sum by \([^)]*\ble\)", expression)
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = " ".join(each["expr"] for panel in panels() for each in panel["targets"])
+    assert [name for name, _ in known() if name not in shown] == []
+
+
+def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in panels()]
+    cells = [(at["x"] + x, at["y"] + y) for at in places for x in range(at["w"]) for y in range(at["h"])]
+    assert len(cells) == len(set(cells))
+    assert all(at["x"] + at["w"] <= 24 for at in places)
+    numbers = [panel["id"] for panel in panels()]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_every_alert_is_documented() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    documented = re.findall(r"(?m)^\| `(Persistence\w+)` \| (?:(\d+) min|at once) \|", page)
+    assert documented == [(rule["alert"], rule.get("for", "").removesuffix("m")) for rule in rules()]
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (apt install prometheus)")
+def test_prometheus_accepts_the_rules_and_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    shown = [each["expr"].replace("$__rate_interval", "5m") for panel in panels() for each in panel["targets"]]
+    recorded = [{"record": f"x:{number}", "expr": expression} for number, expression in enumerate(shown)]
+    (tmp_path / "dashboard.yml").write_text(yaml.safe_dump({"groups": [{"name": "x", "rules": recorded}]}))
+    for file in (ALERTS, tmp_path / "dashboard.yml"):
+        done = subprocess.run(
+            [str(PROMTOOL), "check", "rules", str(file)], check=False, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

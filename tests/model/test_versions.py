@@ -1,4 +1,4 @@
-"""The version that a request means: the table of spec crud 5.1, without a server."""
+"""The version that a request means (the table of spec crud 5.1), and the conditions of its entity tags."""
 
 import pytest
 
@@ -7,14 +7,17 @@ from persistence.model.versions import (
     ABSENT,
     HIGHEST,
     HIGHEST_NAMED,
+    NO_PRECONDITION,
     ForDocument,
     Searched,
     VersionRequest,
     must_equal,
     must_leave_room,
     parse,
+    parse_precondition,
     parse_reindexed,
     parse_searched,
+    parse_tags,
     to_publish,
     to_read,
 )
@@ -25,15 +28,13 @@ FOR_DOCUMENT = VersionRequest(for_document=ForDocument("D", is_draft=False))
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1", VersionRequest(number=1)), ("12", VersionRequest(number=12)), (" 3 ", VersionRequest(number=3))],
+    [
+        *(("1", VersionRequest(number=1)), ("12", VersionRequest(number=12)), (" 3 ", VersionRequest(number=3))),
+        *(("next", NEXT), (None, ABSENT)),
+    ],
 )
-def test_a_positive_integer_is_a_version(text: str, expected: VersionRequest) -> None:
+def test_a_positive_integer_next_and_nothing_are_versions(text: str | None, expected: VersionRequest) -> None:
     assert parse(text, None, None) == expected
-
-
-def test_next_and_nothing_are_versions_too() -> None:
-    assert parse("next", None, None) == NEXT
-    assert parse(None, None, None) == ABSENT
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "+1", "1.0", "one", "latest", "Next", "1 2", "\uff19", "9" * 10])
@@ -62,12 +63,6 @@ def test_reading_means_the_latest_or_the_number(asked: VersionRequest, latest: i
     assert to_read(asked, latest) == version
 
 
-@pytest.mark.parametrize("asked", [NEXT, FOR_DOCUMENT])
-def test_next_and_for_document_do_not_read(asked: VersionRequest) -> None:
-    with pytest.raises(VersionError):
-        to_read(asked, 1)
-
-
 @pytest.mark.parametrize(
     ("asked", "latest", "version"),
     [(ABSENT, None, 1), (ABSENT, 3, 3), (NEXT, None, 1), (NEXT, 3, 4), (VersionRequest(number=9), 3, 9)],
@@ -78,9 +73,15 @@ def test_publishing_replaces_the_latest_or_takes_the_next(
     assert to_publish(asked, latest) == version
 
 
-def test_there_is_an_end_to_next() -> None:
-    with pytest.raises(VersionError):
-        to_publish(NEXT, HIGHEST)
+def test_next_and_for_document_do_not_read_for_document_does_not_publish_and_next_has_an_end() -> None:
+    for refused in (
+        lambda: to_read(NEXT, 1),
+        lambda: to_read(FOR_DOCUMENT, 1),
+        lambda: to_publish(FOR_DOCUMENT, 1),
+        lambda: to_publish(NEXT, HIGHEST),
+    ):
+        with pytest.raises(VersionError):
+            refused()
 
 
 def test_a_number_leaves_room_for_next() -> None:
@@ -89,11 +90,6 @@ def test_a_number_leaves_room_for_next() -> None:
     for number, latest in ((HIGHEST_NAMED + 1, None), (HIGHEST, 3), (HIGHEST_NAMED + 2, HIGHEST_NAMED)):
         with pytest.raises(VersionError, match=f"version {number} would leave no room for 'next'"):
             must_leave_room(number, latest)
-
-
-def test_for_document_does_not_publish() -> None:
-    with pytest.raises(VersionError):
-        to_publish(FOR_DOCUMENT, 1)
 
 
 def test_a_number_must_equal_the_stored_one() -> None:
@@ -123,3 +119,18 @@ def test_what_is_reindexed_is_one_version() -> None:
     for text in (None, "", "all", "next", "0", "x"):
         with pytest.raises(VersionError):
             parse_reindexed(text)
+
+
+@pytest.mark.parametrize(
+    ("header", "holds"),
+    [
+        *(("*", True), ("a", True), ('"a"', True), ('"b", "a"', True), ("b,a", True)),
+        *(("b", False), ('W/"a"', False), ("", False), ("A", False)),
+    ],
+)
+def test_if_match_holds_for_the_tags_it_names(header: str, *, holds: bool) -> None:
+    tags = parse_tags(header)
+    assert tags.match("a") is holds
+    assert parse_precondition(header, None).expected == tags
+    assert parse_precondition(None, header).excluded == tags
+    assert parse_precondition(None, None) is NO_PRECONDITION

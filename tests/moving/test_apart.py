@@ -1,6 +1,7 @@
 """``persistence move --attachments DIR``: out of the tree into a directory, while the service runs."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -119,6 +120,14 @@ def test_every_revision_is_moved_once_and_stays_as_it_was(directory: Path) -> No
         "check", "--deep", "--json", "--config", str(directory / "persistence.toml"), data=directory / "data"
     )
     assert findings(done) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_of_another_user_among_the_bodies_are_said(directory: Path, command: Command) -> None:
+    assert move(directory)[0] == 0
+    os.chown(directory / "big/a/f/data/1/1/scan.bin", 12345, 12345)
+    done = command("check", "--config", f"{directory}/persistence.toml")
+    assert (done.status, "attachments/big: damage: a/f/data/1/1/scan.bin: wrong-owner" in done.out) == (4, True)
 
 
 def test_only_some_forms_are_moved_and_those_led_elsewhere_stay(directory: Path) -> None:

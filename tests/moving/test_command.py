@@ -9,11 +9,8 @@ import pytest
 from persistence.services.moves import Move
 from tests import in_process
 from tests.cli.command_runner import Command
-from tests.cli.several import BODY, HERE, SCAN, THERE, Several
 from tests.imports.archives import tree
-from tests.service import Service
-
-V1 = {"Form_Definition_Version": 1}
+from tests.service import V1, Service
 
 
 @pytest.fixture
@@ -33,13 +30,9 @@ def move(place: Service, tmp_path: Path, command: Command) -> Command:
     return lambda *options: command(*common, *options)
 
 
-def test_everything_is_moved(place: Service, move: Command, tmp_path: Path) -> None:
+def test_a_prepared_move_is_ended_by_a_later_call(place: Service, move: Command, tmp_path: Path) -> None:
     assert move("--dry-run").status == 0
     assert not (tmp_path / "to").exists()
-    assert (move().status, tree(tmp_path / "to")) == (0, tree(place.data))
-
-
-def test_a_prepared_move_is_ended_by_a_later_call(place: Service, move: Command, tmp_path: Path) -> None:
     place.put("hr/leave/draft/d/data.xml", b"<draft/>", **V1)
     done = move("--prepare")
     assert (done.status, len(done.errors)) == (0, 1)
@@ -82,17 +75,3 @@ def test_a_command_runs_while_nobody_may_write(place: Service, move: Command) ->
     assert done.status == 0, done.errors
     assert move("--then", put).status == 1
     assert place.get("hr/leave/data/d/data.xml").body == b"<d/>"
-
-
-def test_bodies_that_are_elsewhere_come_along(tmp_path: Path, command: Command) -> None:
-    """The attachments of both trees are in one directory; in the destination they are beside their data."""
-    (tmp_path / "from").mkdir()
-    several = Several(tmp_path / "from", command)
-    for source, document in ((f"{tmp_path}/from/data", HERE), (f"{tmp_path}/from/disk2", THERE)):
-        done = several.run("move", "--from", source, "--to", str(tmp_path / "to"))
-        assert done.status == 0, done
-        held = tmp_path / "to" / document
-        assert (held / "data.xml").read_bytes() == BODY
-        assert (held / SCAN).read_bytes() == b"second scan"
-        assert [path.read_bytes() for path in (held / ".history").glob(f"*{SCAN}")] == [b"first scan"]
-    assert "[datasource.disk2]" in done.errors[-1]

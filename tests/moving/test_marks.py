@@ -34,7 +34,7 @@ FORM = Form("pics", "album")
 D = DocumentAddress(FORM, Collection.DATA, "d", DATA_XML)
 SCAN, DRAFT = D.moved(Collection.DATA, "scan.bin"), D.moved(Collection.DRAFT)
 V1, LOGO = DefinitionAddress(FORM, 1, FORM_XHTML), DefinitionAddress(FORM, 1, "logo.bin")
-_SETTLED = 0.05
+_SETTLED = 0.02
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import pytest
 
 from persistence.keys import Keys, key_of
 from persistence.pages.site import COOKIE, LoginSession, serializer
+from persistence.settings import Settings
 from tests.pages.administrator import NAME, PASSWORD, Browser, administrator, browser, keys_of, settings
 from tests.service import alone
 
@@ -54,18 +55,6 @@ def test_a_key_expires_if_that_is_asked_for(found: Browser, keys: Keys) -> None:
     assert found.get("/admin/actions/api-key-new?name=x&days=-1").status_code == 400
     found.get("/admin/actions/api-key-new?name=x")
     assert "It does not expire." in found.text
-
-
-def test_the_session_of_a_key_ends_when_it_expires(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=("boss",))
-    keys, found = keys_of(given), browser(given)
-    keys.set_password("other", "another long password")  # or else the pages are off
-    secret = keys.add("boss", 1.0)
-    assert found.log_in("boss", secret).status_code == 303
-    assert found.get("/admin/").status_code == 200
-    time.sleep(1.0)
-    assert found.get("/admin/").status_code == 303
-    assert found.log_in("boss", secret).status_code == 403
 
 
 def test_who_retires_a_key_is_told_what_that_ends_and_opens(found: Browser, keys: Keys) -> None:
@@ -117,18 +106,6 @@ def test_a_limited_key_is_not_shown_as_an_administrator(tmp_path: Path) -> None:
     assert "administrator: hr" not in found.text
     found.get("/admin/actions/api-key-retire?name=reports")
     assert "sessions that it has begun" not in found.text
-
-
-def test_the_session_of_a_key_ends_when_the_key_is_limited(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=("boss",))
-    keys, found = keys_of(given), browser(given)
-    keys.set_password("other", "another long password")  # or else the pages are off
-    secret = keys.add("boss")
-    assert found.log_in("boss", secret).status_code == 303
-    file = Path(given.keys)
-    file.write_text(file.read_text().replace('"name": "boss",', '"name": "boss", "forms": ["hr"],'))
-    assert found.get("/admin/").status_code == 303
-    assert found.log_in("boss", secret).status_code == 403
 
 
 # Who may see the pages: logins, sessions and their end, forms of other sites, headers, and the audit.
@@ -199,29 +176,37 @@ def test_a_changed_or_foreign_cookie_is_no_session(tmp_path: Path) -> None:
     assert found.get("/admin/").status_code == 200
 
 
-@pytest.mark.parametrize("change", ["replaced", "removed"])
-def test_a_session_ends_with_its_password(tmp_path: Path, change: str) -> None:
-    given = settings(tmp_path)
+def edited(given: Settings, fields: str) -> None:
+    file = Path(given.keys)
+    file.write_text(file.read_text().replace('"name": "boss",', f'"name": "boss", {fields},'))
+
+
+KEY_ENDS = {
+    "another of its name": lambda given: (keys_of(given).remove("boss"), keys_of(given).add("boss")),
+    "limited": lambda given: edited(given, '"forms": ["hr"]'),
+    "expired": lambda given: edited(given, '"expires": "2025-03-04T05:06:07.089Z"'),
+}
+PASSWORD_ENDS = {
+    "replaced": lambda given: keys_of(given).set_password(NAME, "another long password"),
+    "removed": lambda given: keys_of(given).remove_password(NAME),
+}
+
+
+@pytest.mark.parametrize("end", KEY_ENDS | PASSWORD_ENDS)
+def test_a_session_ends_with_what_it_was_begun_with(tmp_path: Path, end: str) -> None:
+    given = settings(tmp_path, administrators=("boss", "other"))
     found, keys = browser(given), keys_of(given)
-    keys.set_password(NAME, PASSWORD)
-    keys.set_password("other", PASSWORD)  # or else the pages are off
-    assert found.log_in().status_code == 303
-    assert found.get("/admin/").status_code == 200
-    if change == "removed":
-        keys.remove_password(NAME)
+    keys.add("other")  # or else the pages are off
+    if end in KEY_ENDS:
+        name, secret = "boss", keys.add("boss")
     else:
-        keys.set_password(NAME, "another long password")
-    assert found.get("/admin/").headers["Location"] == "/admin/login"
-
-
-def test_a_session_ends_with_its_key(tmp_path: Path) -> None:
-    given = settings(tmp_path, administrators=("boss",))
-    keys, found = keys_of(given), browser(given)
-    found.log_in("boss", keys.add("boss"))
+        name, secret = NAME, PASSWORD
+        keys.set_password(NAME, PASSWORD)
+    assert found.log_in(name, secret).status_code == 303
     assert found.get("/admin/").status_code == 200
-    keys.remove("boss")
-    keys.add("boss")
-    assert found.get("/admin/").status_code == 303
+    (KEY_ENDS | PASSWORD_ENDS)[end](given)
+    assert found.get("/admin/").headers["Location"] == "/admin/login"
+    assert found.log_in(name, secret).status_code == 403
 
 
 @pytest.mark.parametrize(

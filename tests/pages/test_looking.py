@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -16,12 +17,13 @@ import msgspec
 import pytest
 from lxml import html
 
-from persistence import limits
+from persistence import limits, processes
 from persistence.keys import Keys
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.service_pages import KeyUses, RecentErrors, line_plot, settings_page
 from persistence.properties.property_table import shown_address
 from persistence.settings import load
+from tests import forkserver
 from tests.initialised import initialised
 from tests.opened import close
 from tests.pages.administrator import NAME, Browser, administrator, browser, settings
@@ -152,7 +154,10 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path, found: Browser)
     assert found.get("/admin/actions/check?mode=x").status_code == 400
 
 
-def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_path: Path) -> None:
+def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "start", start)
     found = administrator(tmp_path, audit="file")
     for document in ("one", "two"):
         save(found, document)
@@ -201,6 +206,16 @@ class Damaged:
         ended(self.browser, "check")
 
 
+def start(*arguments: str, given: bytes, stdout: int, stderr: int, pass_fds: Sequence[int], **_: object) -> object:
+    """Start a command of the pages by a fork, without the process that bounds its output."""
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        module, *rest = arguments[3:]
+        streams = {"stdout": stdout, "stderr": stderr, "stdin": file.fileno()}
+        return forkserver.start(module, rest, cwd=Path("/"), env=os.environ, **streams, held=pass_fds)
+
+
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A tree with three notices, a leftover and three damaged documents, after a check, and an administrator's key."""
@@ -218,14 +233,17 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (forms / "data/one/data.xml").unlink()
     (forms / "data/two/data.xml.json").write_text("no sidecar")
     (forms / "data/three/scan.bin").write_bytes(b"y" * 90)
-    Damaged(found, forms).check()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(processes, "start", start)
+        Damaged(found, forms).check()
     close(found.client.application)
     return directory, found.secret
 
 
 @pytest.fixture
-def damaged(checked: tuple[Path, str], tmp_path: Path) -> Damaged:
+def damaged(checked: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Damaged:
     """A service over a copy of that, and its administrator, who looks at what was found."""
+    monkeypatch.setattr(processes, "start", start)
     planted, secret = checked
     shutil.copytree(planted, tmp_path, dirs_exist_ok=True)
     found = browser(settings(tmp_path, administrators=(NAME,)))

@@ -1,4 +1,7 @@
-"""Backups of a database are those of the tree that it would be: restored into a tree or a database, and linked."""
+"""Backups of a database are those of the tree that it would be: restored into a tree or a database, and linked.
+
+What the commands say and do is in ``golden/database.txt``, ``database-upkeep.txt`` and ``database-damage.txt``.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ import pytest
 
 from persistence.maintenance.backup import Backup
 from persistence.maintenance.restore import Restore, StorageRestore, choose, source_in
+from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.database_check import maintained
 from persistence.services.moves import MoveTarget
 from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.stored_revision import Integrity
 from tests import in_process
+from tests.cli.command_runner import Command
+from tests.http.test_export import Archive, real_archive
 from tests.imports.archives import tree
+from tests.maintenance.test_backup import is_as_listed
 from tests.moving.moves import moved
 from tests.moving.test_moving import V1
 from tests.postgresql.server import fresh_schema, prepared
@@ -97,9 +104,10 @@ def test_what_is_stored_meanwhile_is_not_in_it(
 
 def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRestore, list[str]]:
     chosen = choose(backup)
-    part = chosen.manifest.parts[0]
-    source = source_in(chosen, part, lambda _: None)
-    run = StorageRestore(chosen, part, source, MoveTarget(target.storage, target.arrivals))
+    (part,) = chosen.manifest.parts
+    run = StorageRestore(
+        chosen, part, source_in(chosen, part, lambda _: None), MoveTarget(target.storage, target.arrivals)
+    )
     return run, [line for line in run.run() if line is not None]
 
 
@@ -107,6 +115,47 @@ def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRest
 def other(tmp_path: Path, database_uri: str) -> MaintainedDatabase:
     uri = prepared(f"{database_uri.partition('?')[0]}?schema={fresh_schema()}")
     return maintained(storage_at(uri, tmp_path / "local"))
+
+
+@pytest.mark.parametrize("is_of_tree", [False, True], ids=["of a database", "of a tree"])
+def test_a_backup_is_restored_into_a_database(
+    database: MaintainedDatabase, other: MaintainedDatabase, root: Path, tmp_path: Path, *, is_of_tree: bool
+) -> None:
+    if is_of_tree:
+        run = Backup(
+            str(tmp_path / "backups"), {"data": FolderTree(str(root), lock_timeout=1)}, {}, lambda _: None, Integrity()
+        )
+        assert list(filter(None, run.run())) == []
+    else:
+        run, problems = saved(database, tmp_path / "backups")
+        assert (problems, tree(Path(run.path) / "data")) == ([], tree(root))
+        assert is_as_listed(Path(run.path))
+    restoring, problems = _into_database(run.path, other)
+    assert (problems, restoring.report.refused) == ([], 0)
+    assert [each.cause for each in moved(other, tmp_path / "back") if each.cause] == []
+    assert tree(tmp_path / "back") == tree(root)
+
+
+def test_an_archive_of_the_real_system_goes_round(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_uri: str
+) -> None:
+    """Imported, exported, and imported into an empty database, whose export is equal."""
+    monkeypatch.chdir(tmp_path)
+    other = f"{database_uri.partition('?')[0]}?schema={fresh_schema()}"
+    archives = [str(tmp_path / f"{number}.zip") for number in range(3)]
+    Path(archives[0]).write_bytes(real_archive("include"))
+    assert command("init", other).status == 0
+    for dry in (["--dry-run"], []):
+        done = command("import", archives[0], *dry, "--data", database_uri)
+        assert done.out == "a/f/data/e: imported: came without an owner\n"
+    assert command("export", archives[1], "--history", "include", "--data", database_uri).status == 0
+    assert command("import", archives[1], "--data", other)[:2] == (0, "")
+    assert command("export", archives[2], "--history", "include", "--data", other).status == 0
+    first, second = (Archive(Path(name).read_bytes()) for name in archives[1:])
+    assert (first.contents, first.metadata) == (second.contents, second.metadata)
+    newest = max(name for name in first.contents if "/d/" in name and name.endswith("/data.xml"))
+    found = first.sidecar(newest)
+    assert (found.creator, found.group, found.modifier, found.stage) == ("ann", "staff", "bob", "started")
 
 
 def test_what_is_damaged_in_a_backup_is_named_and_not_restored(

@@ -84,12 +84,10 @@ def test_xml(service: Service, text: bytes) -> None:
     assert service.get(f"{_FORM}/data/E/data.xml").status == 404
 
 
-@pytest.mark.parametrize("match", [b"exact", b"substring", b"token"])
 @pytest.mark.parametrize("text", _XML.values(), ids=_XML)
-def test_searches(service: Service, text: bytes, match: bytes) -> None:
+def test_searches(service: Service, text: bytes) -> None:
     headers = {"Content-Type": "application/xml"}
-    body = _SEARCH % (match, text)
-    _refused(service.raw("POST", f"{PUBLIC}/search/{_FORM}", headers, body))
+    _refused(service.raw("POST", f"{PUBLIC}/search/{_FORM}", headers, _SEARCH % (b"substring", text)))
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "\\", "%", "_", "\\x00", "'", "$1", "%s", "{0}", "\ufdd0", "\U0010ffff"])

@@ -11,14 +11,13 @@ import select
 import shutil
 import signal
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psycopg
 import pytest
@@ -296,15 +295,15 @@ def test_a_save_that_no_replica_confirms_ends_and_others_do_not_begin(asked: Ser
 def test_a_commit_that_is_cut_is_found_out_by_the_entity_tag(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, *, is_forwarded: bool
 ) -> None:
-    with Cutter(server.port, is_forwarded=is_forwarded) as cutter:
-        uri = server.uri("SCHEMA").replace(f":{server.port}/", f":{cutter.port}/")
+    with cutting(server.port, is_forwarded=is_forwarded) as (port, armed):
+        uri = server.uri("SCHEMA").replace(f":{server.port}/", f":{port}/")
         with served(tmp_path, server, monkeypatch, uri=uri) as asked:
             for name in ("Amy", "Ada"):  # statements that are repeated are sent by a name
                 for _ in range(6):
                     assert asked.put(name).status == 204
             asked.service.put(DOCUMENT.replace("data", "draft", 1), named("Zoe"))
             before = asked.get()["ETag"] or ""
-            cutter.arm()
+            armed.set()
             unavailable(asked.put("Bob", If_Match=before), "whether it is stored, the entity tag says")
             found = asked.get()
             assert (found.body, found["ETag"] != before) == (
@@ -477,70 +476,35 @@ def test_after_a_slow_commit_one_is_tried_out(
         server.execute("DROP TRIGGER slow ON stopped.form; DROP FUNCTION stopped.slow()")
 
 
-# A proxy in front of a database that cuts a connection when it commits.
+@contextmanager
+def cutting(target: int, *, is_forwarded: bool) -> Iterator[tuple[int, threading.Event]]:
+    """Forward everything to a port; once armed, a commit is forwarded or not, and its connection cut."""
+    armed = threading.Event()
 
+    class Forwarding(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", target)) as server:
+                self._forward(self.request, server)
 
-class Cutter:
-    """Forwards everything on a port of its own; once armed, a commit is forwarded or not, and its connection cut."""
-
-    def __init__(self, port: int, *, is_forwarded: bool) -> None:
-        self._target = port
-        self._is_forwarded = is_forwarded
-        self._is_armed = threading.Event()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self._threads: list[threading.Thread] = []
-        self._sockets: list[socket.socket] = []
-
-    def arm(self) -> None:
-        self._is_armed.set()
-
-    def __enter__(self) -> Self:
-        self._begin(self._accept)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for each in self._sockets:
-            each.close()
-
-    def _begin(self, do: object, *arguments: object) -> None:
-        threading.Thread(target=do, args=arguments, daemon=True).start()  # type: ignore[arg-type]
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._target))
-            self._sockets += [client, server]
-            self._begin(self._forward, client, server)
-
-    def _forward(self, client: socket.socket, server: socket.socket) -> None:
-        is_cutting = False
-        names: set[bytes] = set()
-        try:
+        def _forward(self, client: socket.socket, server: socket.socket) -> None:
+            is_cutting, names = False, set[bytes]()
             while True:
-                ready, _, _ = select.select([client, server], [], [])
-                for each in ready:
+                for each in select.select([client, server], [], [])[0]:
                     data = each.recv(1 << 16)
                     if not data or (is_cutting and each is server):  # committed
                         return
-                    if each is client and _is_commit(data, names) and self._is_armed.is_set():
-                        self._is_armed.clear()
-                        if not self._is_forwarded:
+                    if each is client and _is_commit(data, names) and armed.is_set():
+                        armed.clear()
+                        if not is_forwarded:
                             return
                         is_cutting = True
                     (server if each is client else client).sendall(data)
-        except (OSError, ValueError):
-            return
-        finally:
-            client.close()
-            server.close()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forwarding) as listening:
+        listening.daemon_threads, listening.block_on_close = True, False
+        threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True).start()
+        yield listening.server_address[1], armed
+        listening.shutdown()
 
 
 def _is_commit(data: bytes, names: set[bytes]) -> bool:

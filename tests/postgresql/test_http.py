@@ -13,7 +13,6 @@ import pytest
 from tests import orders
 from tests.http import (
     test_attachments,
-    test_conditions,
     test_definitions,
     test_documents,
     test_history,
@@ -31,23 +30,22 @@ from tests.service import PROVIDER, PUBLIC, Service
 _SELECTED: tuple[Any, ...] = (
     test_documents.test_data_and_drafts,
     test_documents.test_headers_of_get,
-    test_documents.test_older_revisions_are_read_by_their_instant,
     test_history.test_histories,
-    test_conditions.test_if_match_guards_every_resource,
-    test_conditions.test_stories,
-    test_conditions.test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag,
+    test_documents.test_if_match_guards_every_resource,
+    test_documents.test_conditions,
+    test_documents.test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag,
     test_definitions.test_versions,
     test_history.test_three_saves_are_listed_newest_first,
     test_history.test_as_of_reads_what_was_current_at_a_time,
     test_permissions.test_what_permissions_allow,
-    test_attachments.test_a_range_of_a_large_attachment,
+    test_attachments.test_every_byte_comes_back,
     test_reverting.test_a_deleted_document_comes_back_with_its_attachments,
     test_reverting.test_what_comes_back,
     test_documents.test_of_many_at_once_exactly_one_is_created,
 )
 globals().update({each.__name__: each for each in _SELECTED})
 
-document, path = test_attachments.document, test_conditions.path
+document, path = test_attachments.document, test_documents.path
 _SETTINGS = """
 "svc.persistence.*.lease" = true
 "svc.persistence.provider.far.*.data" = "second"

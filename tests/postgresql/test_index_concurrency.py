@@ -28,7 +28,8 @@ from tests.postgresql.indexing import FormInDatabase, IndexedDatabase
 from tests.waiting import PATIENCE, at_once, eventually
 
 FORM = Form("acme", "order")
-WITHOUT_NAME = orders.definition().replace(b"<fr:index><fr:summary-show/></fr:index>", b"")
+DEFINITION = orders.definition()
+WITHOUT_NAME = DEFINITION.replace(b"<fr:index><fr:summary-show/></fr:index>", b"")
 
 
 @pytest.fixture
@@ -44,12 +45,22 @@ def save(form: FormInDatabase, document: str, name: str, status: str = "open") -
     form.save(document, body.encode())
 
 
-def total_of(form: FormInDatabase, query: Query | None = None, scope: Scope | None = None) -> int:
-    """The total of a search, which waits while documents are read again."""
+def filled(node: IndexedDatabase, documents: int, definition: bytes = DEFINITION) -> FormInDatabase:
+    """A form with so many documents, ``d-0`` of ``Name 0`` and so on."""
+    form = node.of(FORM)
+    form.publish(definition)
+    for number in range(documents):
+        save(form, f"d-{number}", f"Name {number}")
+    return form
+
+
+def total_of(form: FormInDatabase, scope: Scope | None = None, *, named: str = "", status: str = "") -> int:
+    """The total of a search for a name or a status, which waits while documents are read again."""
+    controls = [exact(path, text) for path, text in ((NAME, named), (STATUS, status)) if text]
     ends = time.monotonic() + PATIENCE
     while True:
         try:
-            return form.search(query or Query(paths=()), scope).total
+            return form.search(Query(controls=tuple(controls), paths=()), scope).total
         except BusyError:
             assert time.monotonic() < ends
             time.sleep(0.05)
@@ -59,7 +70,7 @@ def test_totals_are_exact_after_concurrent_creations_and_deletions(
     node: IndexedDatabase, other: IndexedDatabase
 ) -> None:
     forms = [node.of(FORM), other.of(FORM)] * 2
-    forms[0].publish(orders.definition())
+    forms[0].publish(DEFINITION)
 
     def change(number: int) -> None:
         for each in range(12):
@@ -96,9 +107,9 @@ def test_saves_go_on_while_versions_are_published_and_nothing_is_stale(
             while times < 4 or (len(saved) <= 4 and time.monotonic() < ends):
                 times += 1
                 ours.publish(WITHOUT_NAME)
-                ours.publish(orders.definition())
+                ours.publish(DEFINITION)
                 for at, name in list(enumerate(saved))[-3:]:
-                    assert total_of(ours, Query(controls=(exact(NAME, name),), paths=())) == 1, at
+                    assert total_of(ours, named=name) == 1, at
         finally:
             is_over.set()
 
@@ -107,7 +118,7 @@ def test_saves_go_on_while_versions_are_published_and_nothing_is_stale(
     for form in (ours, theirs):
         assert total_of(form) == len(saved)
         for name in saved:
-            assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
+            assert total_of(form, named=name) == 1
 
 
 def test_a_save_of_the_edition_before_is_read_again_by_the_search_after_it(
@@ -119,49 +130,41 @@ def test_a_save_of_the_edition_before_is_read_again_by_the_search_after_it(
 
     def after_a_publication(form: Form, document: str) -> None:
         changed(form, document)
-        at_once(lambda: theirs.publish(orders.definition()))
+        at_once(lambda: theirs.publish(DEFINITION))
 
     monkeypatch.setattr(node.rows, "changed", after_a_publication)
     save(ours, "d-1", "Ada")
     monkeypatch.undo()
-    assert total_of(theirs, Query(controls=(exact(NAME, "Ada"),), paths=())) == 1
+    assert total_of(theirs, named="Ada") == 1
 
 
 def test_many_outdated_documents_are_read_by_a_job_while_searches_are_busy(
     node: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    form = node.of(FORM)
-    form.publish(WITHOUT_NAME)
-    for number in range(30):
-        save(form, f"d-{number}", f"Name {number}")
+    form = filled(node, 30, WITHOUT_NAME)
     monkeypatch.setattr(database_index, "READ_AT_ONCE", 5)
-    form.publish(orders.definition())
+    form.publish(DEFINITION)
     with pytest.raises(BusyError, match="are being read again") as refused:
         form.search(Query(paths=()))
     assert refused.value.retry_after > 0
-    assert total_of(form, Query(controls=(exact(NAME, "Name 7"),), paths=())) == 1
+    assert total_of(form, named="Name 7") == 1
     eventually(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
 
 
 def test_publications_leave_no_totals_to_be_summed_up(node: IndexedDatabase) -> None:
     form = node.of(FORM)
-    form.publish(orders.definition())
+    form.publish(DEFINITION)
     save(form, "d-1", "Ada")
-    for definition in (WITHOUT_NAME, orders.definition()) * 2:
+    for definition in (WITHOUT_NAME, DEFINITION) * 2:
         form.publish(definition)
         assert total_of(form) == 1
     with node.database.reading("counting") as connection:
-        assert connection.execute("SELECT count(DISTINCT partition), count(*) FROM partition_total").fetchone() == (
-            1,
-            1,
-        )
+        totals = connection.execute("SELECT count(DISTINCT partition), count(*) FROM partition_total").fetchone()
+    assert totals == (1, 1)
 
 
 def test_a_rebuild_mends_whatever_is_wrong(node: IndexedDatabase) -> None:
-    form = node.of(FORM)
-    form.publish(orders.definition())
-    for number in range(4):
-        save(form, f"d-{number}", f"Name {number}")
+    form = filled(node, 4)
     with node.database.transaction("damaging") as connection:
         connection.execute("DELETE FROM entry WHERE fold LIKE 'name 1'")
         connection.execute("DELETE FROM document WHERE document = 'd-2'")
@@ -170,18 +173,15 @@ def test_a_rebuild_mends_whatever_is_wrong(node: IndexedDatabase) -> None:
     node.reindexer.all()
     assert total_of(form) == 4
     for number in range(4):
-        assert total_of(form, Query(controls=(exact(NAME, f"Name {number}"),), paths=())) == 1
-    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 4
-    assert total_of(form, scope=only(Drafts.ONLY)) == 0
+        assert total_of(form, named=f"Name {number}") == 1
+    assert total_of(form, status="open") == 4
+    assert total_of(form, only(Drafts.ONLY)) == 0
 
 
 def test_two_nodes_rebuild_one_after_the_other_and_both_say_how_far_it_is(
     node: IndexedDatabase, other: IndexedDatabase
 ) -> None:
-    form = node.of(FORM)
-    form.publish(orders.definition())
-    for number in range(20):
-        save(form, f"d-{number}", f"Name {number}")
+    form = filled(node, 20)
     seen = set()
     is_over = threading.Event()
 
@@ -202,7 +202,7 @@ def test_two_nodes_rebuild_one_after_the_other_and_both_say_how_far_it_is(
     assert ReindexingState.INDEXING in seen
     assert other.reindexer.status().state is ReindexingState.STOPPED
     assert total_of(form) == 20
-    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 20
+    assert total_of(form, status="open") == 20
 
 
 def test_one_connection_is_enough_for_many_threads_that_begin_forms(
@@ -216,7 +216,7 @@ def test_one_connection_is_enough_for_many_threads_that_begin_forms(
 
     def begin(number: int) -> None:
         form = small.of(Form("acme", f"form-{number}"))
-        form.publish(orders.definition())
+        form.publish(DEFINITION)
         save(form, "d", f"Name {number}")
 
     began = time.monotonic()
@@ -250,29 +250,23 @@ node.reindexer.all()
 def test_a_node_that_is_killed_in_a_rebuild_frees_it_and_leaves_nothing_half_done(
     node: IndexedDatabase, database_uri: str, tmp_path: Path
 ) -> None:
-    form = node.of(FORM)
-    form.publish(orders.definition())
-    for number in range(10):
-        save(form, f"d-{number}", f"Name {number}")
+    form = filled(node, 10)
     command = [sys.executable, "-c", _NODE, database_uri, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as killed:
         killed.stdout.readline()
         assert node.reindexer.status().state is ReindexingState.INDEXING
         os.kill(killed.pid, signal.SIGKILL)
     eventually(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
-    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
+    assert total_of(form, status="open") == 10
     node.reindexer.all()
-    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
+    assert total_of(form, status="open") == 10
 
 
 def test_a_save_that_is_under_way_is_waited_for_alone_and_is_what_the_index_has(
     node: IndexedDatabase, other: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its document is read after it; meanwhile the others are read, and nobody waits for these."""
-    ours, theirs = node.of(FORM), other.of(FORM)
-    ours.publish(orders.definition())
-    for number in range(6):
-        save(ours, f"d-{number}", f"Name {number}")
+    ours, theirs = filled(node, 6), other.of(FORM)
     with node.database.transaction("damaging") as connection:
         connection.execute("DELETE FROM entry WHERE control > 0")
     changed, has_locks, may_commit = other.rows.changed, threading.Event(), threading.Event()
@@ -283,7 +277,7 @@ def test_a_save_that_is_under_way_is_waited_for_alone_and_is_what_the_index_has(
         assert may_commit.wait(PATIENCE)
 
     def others_are_read() -> bool:
-        return total_of(ours, Query(controls=(exact(STATUS, "open"),), paths=())) == 5
+        return total_of(ours, status="open") == 5
 
     def rebuild_and_save() -> None:
         assert has_locks.wait(PATIENCE)
@@ -293,20 +287,17 @@ def test_a_save_that_is_under_way_is_waited_for_alone_and_is_what_the_index_has(
 
     monkeypatch.setattr(other.rows, "changed", slowly)
     at_once(lambda: save(theirs, "d-3", "Saved"), rebuild_and_save)
-    assert total_of(ours, Query(controls=(exact(STATUS, "open"),), paths=())) == 6
+    assert total_of(ours, status="open") == 6
     for name in ("Saved", "New"):
-        assert total_of(ours, Query(controls=(exact(NAME, name),), paths=())) == 1
-    assert total_of(ours, Query(controls=(exact(NAME, "Name 3"),), paths=())) == 0
+        assert total_of(ours, named=name) == 1
+    assert total_of(ours, named="Name 3") == 0
 
 
 def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
     node: IndexedDatabase, other: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_index, "REREAD_AT_ONCE", 8)
-    form, names = node.of(FORM), {f"d-{number}": f"Name {number}" for number in range(60)}
-    form.publish(orders.definition())
-    for document, name in names.items():
-        save(form, document, name)
+    form, names = filled(node, 60), {f"d-{number}": f"Name {number}" for number in range(60)}
     is_over = threading.Event()
 
     def keep_saving() -> None:
@@ -323,7 +314,7 @@ def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
 
     def rebuild() -> None:
         try:
-            for definition in (WITHOUT_NAME, orders.definition()):
+            for definition in (WITHOUT_NAME, DEFINITION):
                 form.publish(definition)
                 node.reindexer.all()
         finally:
@@ -331,7 +322,7 @@ def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
 
     at_once(keep_saving, rebuild)
     for name in names.values():
-        assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
+        assert total_of(form, named=name) == 1
     assert total_of(form) == len(names)
     assert not any(maintained(node.storage, node.rows).inspect(True, lambda *_: None))
 
@@ -341,7 +332,7 @@ def test_large_and_damaged_documents_and_drafts_are_read_alone(
 ) -> None:
     monkeypatch.setattr(index_rows, "LARGEST_REREAD", 200)
     form = node.of(FORM)
-    form.publish(orders.definition())
+    form.publish(DEFINITION)
     save(form, "d-1", "Ann")
     save(form, "d-2", "Bob" + " " * 300)
     save(form, "d-3", "Eve")
@@ -353,5 +344,5 @@ def test_large_and_damaged_documents_and_drafts_are_read_alone(
     node.reindexer.all()
     assert total_of(form) == 3
     for name in ("Ann", "Bob" + " " * 300):
-        assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
-    assert total_of(form, Query(controls=(exact(NAME, "Draft"),), paths=()), only(Drafts.ONLY)) == 1
+        assert total_of(form, named=name) == 1
+    assert total_of(form, only(Drafts.ONLY), named="Draft") == 1

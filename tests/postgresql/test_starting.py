@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +27,9 @@ from persistence.providers.opened import Providers, unheard
 from persistence.providers.router import loaded
 from persistence.settings import Settings, load
 from tests.cli.command_runner import ended
+from tests.docs.markdown import DOCS
+from tests.docs.sandbox import shell
+from tests.docs.test_shell_examples import examples as shell_examples
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, fresh_schema, require_no_password
 
@@ -215,3 +219,23 @@ def test_a_provider_may_be_a_database(
         shown += capsys.readouterr().out
     assert urlsplit(database_uri).password not in shown
     assert "provider far is a database, postgresql://keeper:***@127.0.0.1" in shown
+
+
+ADDRESS = "postgresql://forms:a-password@db.example.org/forms"
+
+
+def test_the_examples_of_the_documentation_work_literally(database_server: Server, tmp_path: Path) -> None:
+    """docs/postgresql.md, with the server of the tests in place of db.example.org."""
+    name, found = fresh_schema(), shell_examples(DOCS / "postgresql.md")
+    assert ADDRESS in found[0].text
+    try:
+        with shell(tmp_path, 1) as sandbox:
+            made, served, upgraded = (
+                sandbox.run(replace(block, text=block.text.replace(ADDRESS, database_server.uri(name))))
+                for block in found
+            )
+    finally:
+        database_server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+    assert name in made
+    assert "Listening at" in served
+    assert "nothing to do" in upgraded

@@ -326,7 +326,7 @@ def _require_goes_on(filled: Path, server: S3Server, to: Path, config: str) -> N
     assert states(StoreReader(str(to))) == states(StoreReader(str(filled)))
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.long)])
 def test_a_move_that_is_killed_in_any_request_goes_on(
     filled: Path, server: S3Server, tmp_path: Path, step: int
 ) -> None:
@@ -338,7 +338,7 @@ def test_a_move_that_is_killed_in_any_request_goes_on(
     assert at > 8
 
 
-@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [59, pytest.param(1, marks=pytest.mark.long)])
 def test_a_move_that_is_interrupted_at_any_step_on_the_disk_goes_on(
     filled: Path, server: S3Server, tmp_path: Path, step: int
 ) -> None:
@@ -356,7 +356,7 @@ def test_on_the_way_back_no_object_of_the_source_goes(filled: Path, server: S3Se
     there = tmp_path / "there"
     move(filled, there, "x", config=settings_at(tmp_path, server, filled))
     before, config = server.keys_of(), settings_at(tmp_path, server, there, "x")
-    for at in count(1, 23):
+    for at in count(1, 47):
         back = tmp_path / str(at)
         if not _interrupted(at, lambda back=back: move(there, back, "with-data", config=config)):  # type: ignore[misc]
             break

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,7 +13,6 @@ from persistence.errors import BusyError, DiskError, NotFoundError, Precondition
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.versions import Precondition, Tags
 from persistence.properties.properties import Properties
-from persistence.services.apis import Services
 from persistence.services.rules import Delete, Put
 from persistence.storage import files
 from persistence.storage.reader import StoreReader
@@ -30,8 +29,7 @@ OTHER = DocumentAddress(FORM, Collection.DATA, "E", "data.xml")
 STALE = Precondition(expected=Tags(frozenset({"another"})))
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """What was told, whether the document could have been locked then, and what readers found: its data and draft."""
 
     what: str
@@ -41,24 +39,26 @@ class Told:
     draft: str
 
 
-class Listener:
-    """Observes a store, and looks at what is stored whenever it is told something."""
+class Place:
+    """The services over a store, which is observed: whenever it tells something, what is stored is looked at."""
 
     def __init__(self, root: Path) -> None:
-        self.told: list[Told] = []
+        self._told: list[Told] = []
         self.store = opened(Store(initialised(root), lock_timeout=0.02, listener=self))
         self._view = StoreReader(str(root))
+        made = services(self.store, SVC, Properties.load({}, SVC.property_prefix))
+        self.documents, self.definitions = made.documents, made.definitions
 
     def changing(self, form: Form, document: str) -> None:
-        self._told("changing", form, document)
+        self._look("changing", form, document)
 
     def changed(self, form: Form, document: str) -> None:
-        self._told("changed", form, document)
+        self._look("changed", form, document)
 
-    def _told(self, what: str, form: Form, document: str) -> None:
+    def _look(self, what: str, form: Form, document: str) -> None:
         data = DocumentAddress(form, Collection.DATA, document, "data.xml")
-        draft = data.moved(Collection.DRAFT)
-        self.told.append(Told(what, document, self._is_free(data), self._read(data), self._read(draft)))
+        read = [self._read(each) for each in (data, data.moved(Collection.DRAFT))]
+        self._told.append(Told(what, document, self._is_free(data), *read))
 
     def _is_free(self, address: DocumentAddress) -> bool:
         try:
@@ -76,30 +76,24 @@ class Listener:
         with found.file:
             return found.file.read().decode()
 
-
-@dataclass(frozen=True)
-class Place:
-    """The services over a store that somebody listens to."""
-
-    services: Services
-    listener: Listener
-
     def put(self, address: DocumentAddress, body: str, put: Put = Put()) -> None:  # noqa: B008 - it is frozen
-        self.services.documents.write(address, put, [body.encode()])
+        self.documents.write(address, put, [body.encode()])
 
     def delete(self, address: DocumentAddress) -> None:
-        self.services.documents.delete(address, Delete())
+        self.documents.delete(address, Delete())
+
+    def discard_draft(self) -> None:
+        with self.store.writing(DATA) as writer:
+            writer.discard_draft(FORM, "D")
 
     def heard(self) -> list[Told]:
-        told = self.listener.told[:]
-        self.listener.told.clear()
+        told, self._told = self._told, []
         return told
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    listener = Listener(tmp_path)
-    return Place(services(listener.store, SVC, Properties.load({}, SVC.property_prefix)), listener)
+    return Place(tmp_path)
 
 
 def both(document: str, before: tuple[str, str], after: tuple[str, str]) -> list[Told]:
@@ -107,126 +101,95 @@ def both(document: str, before: tuple[str, str], after: tuple[str, str]) -> list
     return [Told("changing", document, False, *before), Told("changed", document, True, *after)]
 
 
-def test_a_new_document_and_the_next_revision_are_told(place: Place) -> None:
-    place.put(DATA, "<a/>")
-    assert place.heard() == both("D", ("none", "none"), ("<a/>", "none"))
-    place.put(DATA, "<b/>")
-    assert place.heard() == both("D", ("<a/>", "none"), ("<b/>", "none"))
-
-
-def test_a_draft_is_told(place: Place) -> None:
-    place.put(DRAFT, "<a/>")
-    assert place.heard() == both("D", ("none", "none"), ("none", "<a/>"))
-    place.put(DRAFT, "<b/>")
-    assert place.heard() == both("D", ("none", "<a/>"), ("none", "<b/>"))
-    place.delete(DRAFT)
-    assert place.heard() == both("D", ("none", "<b/>"), ("none", "none"))
-
-
-def test_a_save_that_discards_a_draft_is_told_once(place: Place) -> None:
-    place.put(DRAFT, "<a/>")
+@pytest.mark.parametrize(
+    ("data", "draft", "change", "after"),
+    [
+        ("none", "none", lambda place: place.put(DATA, "<b/>"), ("<b/>", "none")),
+        ("<a/>", "none", lambda place: place.put(DATA, "<b/>"), ("<b/>", "none")),
+        ("none", "none", lambda place: place.put(DRAFT, "<b/>"), ("none", "<b/>")),
+        ("none", "<a/>", lambda place: place.put(DRAFT, "<b/>"), ("none", "<b/>")),
+        ("none", "<a/>", lambda place: place.delete(DRAFT), ("none", "none")),
+        ("none", "<a/>", lambda place: place.put(DATA, "<b/>"), ("<b/>", "none")),
+        ("<a/>", "<b/>", lambda place: place.delete(DATA), ("deleted", "none")),
+        ("none", "<a/>", lambda place: place.discard_draft(), ("none", "none")),
+        ("none", "none", lambda place: place.discard_draft(), None),
+    ],
+    ids=[
+        *("new document", "next revision", "new draft", "next draft", "deleted draft", "save that discards a draft"),
+        *("deletion with a draft", "discarded draft", "no draft to discard"),
+    ],
+)
+def test_a_change_is_told_once_before_and_after_it(
+    place: Place, data: str, draft: str, change: Callable[[Place], None], after: tuple[str, str] | None
+) -> None:
+    for address, body in ((DATA, data), (DRAFT, draft)):
+        if body != "none":
+            place.put(address, body)
     place.heard()
-    place.put(DATA, "<b/>")
-    assert place.heard() == both("D", ("none", "<a/>"), ("<b/>", "none"))
-
-
-def test_a_deletion_is_told_once_though_a_draft_goes_too(place: Place) -> None:
-    place.put(DATA, "<a/>")
-    place.put(DRAFT, "<b/>")
-    place.heard()
-    place.delete(DATA)
-    assert place.heard() == both("D", ("<a/>", "<b/>"), ("deleted", "none"))
+    change(place)
+    assert place.heard() == (both("D", (data, draft), after) if after else [])
 
 
 def test_deleting_all_tells_of_each(place: Place) -> None:
     for address in (DATA, OTHER):
         place.put(address, "<a/>")
     place.heard()
-    assert place.services.documents.delete_all(FORM, Delete()).deleted == 2
+    assert place.documents.delete_all(FORM, Delete()).deleted == 2
     told = place.heard()
     each = [both(document, ("<a/>", "none"), ("deleted", "none")) for document in "DE"]
     assert told in (each[0] + each[1], each[1] + each[0])
-    assert place.services.documents.delete_all(FORM, Delete()).deleted == 0
+    assert place.documents.delete_all(FORM, Delete()).deleted == 0
     assert place.heard() == []
 
 
-def test_discarding_a_draft_alone_is_told_only_where_there_is_one(place: Place) -> None:
-    place.put(DRAFT, "<a/>")
-    place.heard()
-    for heard in (both("D", ("none", "<a/>"), ("none", "none")), []):
-        with place.listener.store.writing(DATA) as writer:
-            writer.discard_draft(FORM, "D")
-        assert place.heard() == heard
-
-
-def test_what_is_refused_is_not_told(place: Place) -> None:
+def test_what_is_refused_and_attachments_and_definitions_are_not_told(place: Place) -> None:
     place.put(DATA, "<a/>")
+    place.put(DRAFT, "<a/>")
     place.heard()
     with pytest.raises(PreconditionError):
         place.put(DATA, "<b/>", Put(precondition=STALE))
     with pytest.raises(PreconditionError):
-        place.services.documents.delete(DATA, Delete(precondition=STALE))
+        place.documents.delete(DATA, Delete(precondition=STALE))
     with pytest.raises(NotFoundError):
         place.delete(OTHER)
-    assert place.heard() == []
-
-
-def test_attachments_and_definitions_are_not_told(place: Place) -> None:
-    place.put(DATA, "<a/>")
-    place.put(DRAFT, "<a/>")
-    place.heard()
     for address in (DATA, DRAFT):
         place.put(address.moved(address.collection, "a.bin"), "x")
         place.delete(address.moved(address.collection, "a.bin"))
-    place.services.definitions.write(FORM, FORM_XHTML, Put(), [b"<h/>"])
-    place.services.definitions.write(FORM, "data.xml", Put(), [b"<h/>"])
+    for name in (FORM_XHTML, "data.xml"):
+        place.definitions.write(FORM, name, Put(), [b"<h/>"])
     assert place.heard() == []
 
 
-@pytest.mark.parametrize("call", ["written", "rename", "sync_open"])
+@pytest.mark.parametrize("call", ["written", "rename", "sync_open", "sync_open after the commit"])
 @pytest.mark.parametrize(
-    ("change", "left"), [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")]
+    ("change", "new"),
+    [(lambda place: place.put(DATA, "<b/>"), "<b/>"), (lambda place: place.delete(DATA), "deleted")],
+    ids=["write", "deletion"],
 )
-def test_a_change_that_fails_before_its_commit_is_over_too(
-    place: Place, monkeypatch: pytest.MonkeyPatch, call: str, change: Callable[[Place], None], left: str
+def test_a_change_that_fails_is_over_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch, call: str, change: Callable[[Place], None], new: str
 ) -> None:
+    """Where the directory's last fsync refuses, the answer is an error, and the new state is what readers see."""
     place.put(DATA, "<a/>")
     place.heard()
-    with monkeypatch.context() as patch:
-        patch.setattr(files, call, refusing())
-        with pytest.raises(DiskError):
-            change(place)
-    assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))
-
-
-@pytest.mark.parametrize(
-    ("change", "left"), [(lambda place: place.put(DATA, "<b/>"), "<b/>"), (lambda place: place.delete(DATA), "deleted")]
-)
-def test_a_change_that_fails_after_its_commit_is_over_too(
-    place: Place, monkeypatch: pytest.MonkeyPatch, change: Callable[[Place], None], left: str
-) -> None:
-    """The directory's last fsync refuses: the answer is an error, and the new state is what readers see."""
-    place.put(DATA, "<a/>")
-    place.heard()
-    rename, sync = files.rename, files.sync_open
-    committed = False
+    name, _, is_late = call.partition(" ")
+    rename, real = files.rename, getattr(files, name)
+    committed = []
 
     def committing(source: str, target: str) -> None:
-        nonlocal committed
         rename(source, target)
-        committed = True
+        committed.append(target)
 
-    def syncing(descriptor: int) -> None:
-        if committed:
-            refusing()()
-        sync(descriptor)
+    def failing(*arguments: object) -> object:
+        return refusing()() if committed else real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "rename", committing)
-        patch.setattr(files, "sync_open", syncing)
+        if is_late:
+            patch.setattr(files, "rename", committing)
+        patch.setattr(files, name, failing if is_late else refusing())
         with pytest.raises(DiskError):
             change(place)
-    assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))
+    assert place.heard() == both("D", ("<a/>", "none"), (new if is_late else "<a/>", "none"))
 
 
 def test_a_listener_that_refuses_a_change_hears_nothing_of_its_end() -> None:
@@ -242,6 +205,6 @@ def test_a_listener_that_refuses_a_change_hears_nothing_of_its_end() -> None:
 
     events = ChangeEvents(Closed())
     with pytest.raises(BusyError):
-        events.begins(Form("hr", "leave"), "D")
+        events.begins(FORM, "D")
     events.ends()
     assert heard == []

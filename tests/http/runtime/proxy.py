@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import http.client
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree as ET
@@ -36,11 +36,6 @@ _LISTING = (
 _PAGE = (
     '<search><query/><query metadata="last-modified" sort="asc"/><drafts>exclude</drafts>{}'
     "<page-size>{}</page-size><page-number>{}</page-number></search>"
-)
-_LOCK = (
-    '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><d:lockscope><d:exclusive/>'
-    "</d:lockscope><d:locktype><d:write/></d:locktype><d:owner><fr:username>{}</fr:username>"
-    "<fr:groupname>{}</fr:groupname></d:owner></d:lockinfo>"
 )
 
 
@@ -85,19 +80,9 @@ class Proxy:
         return got if self._may("GET", path, main, main["Orbeon-Form-Definition-Version"]) else _own(403)
 
     def write(
-        self,
-        path: str,
-        body: bytes,
-        query: str = SAVED,
-        headers: Mapping[str, str] | None = None,
-        *,
-        meanwhile: Callable[[], object] = lambda: None,
-        **own: object,
+        self, path: str, body: bytes, query: str = SAVED, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
-        """PUT of data: what is there says the version; an attachment that is there is not stored again.
-
-        ``meanwhile`` is what others do before the PUT arrives.
-        """
+        """PUT of data: what is there says the version; an attachment that is there is not stored again."""
         version, headers = own.pop("Form_Definition_Version", None), headers or {}
         found = self.send("HEAD", path, None, headers, **own)
         main = found if _is_main(path) else self.send("HEAD", _main(path), None, headers, **own)
@@ -115,7 +100,6 @@ class Proxy:
             return _own(403)
         if found.status == 200 and found is not main:
             return _own(204)
-        meanwhile()
         known = {"Form_Definition_Version": version, **self._existing(found)}
         return self.send("PUT", path + query, body, headers, **own, **known)
 
@@ -150,10 +134,6 @@ class Proxy:
             assert set(statuses) == {204}
             count += len(statuses)
         return count
-
-    def lease(self, method: str, path: str) -> int:
-        headers = {"Timeout": "Second-600"} if method == "LOCK" else {}
-        return self.send(method, path, _LOCK.format(self.person.name, self.person.group).encode(), headers).status
 
     # Definitions.
 

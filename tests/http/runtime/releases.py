@@ -65,7 +65,7 @@ class Person:
             "username": _encoded(self.name),
             "groups": [_encoded(self.group)] if self.group else [],
             "roles": [{"name": _encoded(role)} for role in self.roles],
-            "organizations": [["acme", "unit"]],
+            "organizations": [["acme", _encoded("单位")]],
         }
         plain = [("Username", self.name), ("Group", self.group), *(("Roles", role) for role in self.roles)]
         yield from ((f"Orbeon-{name}", release.on_the_wire(value)) for name, value in plain if value)

@@ -25,6 +25,7 @@ NAMES = {
     "\U0001f600 Smith": "? Smith",
     "100% a+b": "100% a+b",
     "é%C3%A9": "é%C3%A9",
+    "\xc3\xa9": "\xc3\xa9",
     "Ωmega ß": "?mega ß",
     'a"b\\c,d|e': 'a"b\\c,d|e',
 }

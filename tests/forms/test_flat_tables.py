@@ -1,32 +1,39 @@
-"""The flat views of a form, and the rows of documents in them."""
+"""The flat views of a form: the names of views and columns, and the rows of documents in them."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.controls import read_controls
 from persistence.forms.flat_tables import (
+    METADATA_COLUMNS,
     Cell,
     FlatColumn,
     FlatNaming,
     FlatView,
     RowReader,
+    UniqueNames,
     catalogued,
     from_catalogue,
+    identifier,
+    joined,
     read_flat_views,
 )
 from persistence.limits import DEEPEST, MOST_COLUMNS, MOST_VIEWS
 from persistence.model import addresses
-from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, published, section
+from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, published, section, use
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS
 
 D_1, D_2, D_3 = (document.body for document in DOCUMENTS[:3])
 
 ACME = addresses.Form("acme", "order")
+CONTENT = ' repeat="content"'
 NAMING = FlatNaming("svc_f_", 63, prefixes_in_main=False)
 
 
@@ -112,8 +119,8 @@ def test_a_control_of_a_section_template_is_called_after_its_section_too() -> No
 
 
 def test_a_template_that_is_shown_twice_has_views_for_each() -> None:
-    use = f'<component:contact xmlns:component="{COMPONENT}"/>'
-    twice = replace(V8, binds=V8.binds + repeat("whom"), body=V8.body + section("whom", use, ' repeat="content"'))
+    whom = section("whom", use("contact"), CONTENT)
+    twice = replace(V8, binds=V8.binds + repeat("whom"), body=V8.body + whom)
     assert names(twice) == {
         "": ["ref_no", "who_mail"],
         "_tels": ["who_tel"],
@@ -140,16 +147,13 @@ def test_repetitions_are_counted_within_those_around() -> None:
         [(1, "A"), (2, "B"), (3, None)],
         [(1, 1, "car"), (1, 2, "kite"), (3, 1, None)],
     ]
-
-
-def test_an_iteration_is_called_as_its_bind_says() -> None:
     own = replace(V4, binds=V4.binds.replace('ref="kids-iteration" name="kids-iteration"', 'ref="kid" name="kid"'))
     assert rows(own, "<form><kids><kid><name>A</name></kid></kids></form>")[1] == [(1, "A")]
 
 
 def test_what_has_no_bind_has_an_empty_column_and_no_view() -> None:
     inside = cell("a") + cell("b")
-    form = Form("<form/>", bind("s", bind("a")), section("s", grid("r", inside, ' repeat="content"')))
+    form = Form("<form/>", bind("s", bind("a")), section("s", grid("r", inside, CONTENT)))
     assert names(form) == {"": ["a", "b"]}
     assert rows(form, "<form><s><a>1</a><b>2</b></s></form>") == [[("1", None)]]
     assert from_catalogue(catalogued(views(form))) == views(form)
@@ -160,7 +164,7 @@ def test_a_value_from_elsewhere_is_in_the_row_around_it() -> None:
     form = Form(
         "<form/>",
         bind("s", repeat("r", bind("a"))) + bind("t", bind("b")),
-        section("s", grid("r", cell("a") + cell("b"), ' repeat="content"')),
+        section("s", grid("r", cell("a") + cell("b"), CONTENT)),
     )
     assert names(form) == {"": ["b"], "_r": ["a"]}
     assert rows(form, "<form><s><r><a>1</a></r></s><t><b>2</b></t></form>") == [[("2",)], [(1, "1")]]
@@ -171,35 +175,35 @@ def test_an_old_repeat_is_one_too() -> None:
     assert rows(V7, data) == [[("h",)], [(1, "1"), (2, "2")]]
 
 
-TEXTS = {
-    "": None,
-    "x": "x",
-    " ": " ",
-    "a&amp;<![CDATA[b]]>": "a&b",
-    "a<!-- -->b": "a",
-    "a<?p i?>b": "a",
-    "<!-- -->b": "b",
-    "<_>x</_>": None,
-    "<_>x</_>y": "y",
-    "y<_>x</_>z": "y",
+NAME = "<customer><name>{}</name></customer>"
+NAMES = {
+    **{
+        f"text {text!r}": (NAME.format(text), name)
+        for text, name in {
+            "": None,
+            "x": "x",
+            " ": " ",
+            "a&amp;<![CDATA[b]]>": "a&b",
+            "a<!-- -->b": "a",
+            "a<?p i?>b": "a",
+            "<!-- -->b": "b",
+            "<_>x</_>": None,
+            "<_>x</_>y": "y",
+            "y<_>x</_>z": "y",
+        }.items()
+    },
+    "the first with text": ("<customer><name/></customer><customer><name>1</name><name>2</name></customer>", "1"),
+    "elsewhere": ("<name>1</name><x><customer><name>3</name></customer></x>", None),
+    "in a namespace": ('<customer xmlns="urn:x"><name>2</name></customer>', None),
+    "encrypted": ('<customer><name encrypted="true">c1pher</name></customer>', None),
 }
+"""Data of a document, and the cell of its name."""
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_value_is_the_first_text_node(text: str) -> None:
-    data = f"<form><customer><name>{text}</name></customer></form>"
-    assert rows(FORM, data)[0] == [(TEXTS[text], None, None, None, None)]
-
-
-def test_of_several_elements_the_first_with_text_counts() -> None:
-    data = "<form><customer><name/></customer><customer><name>1</name><name>2</name></customer></form>"
-    assert rows(FORM, data)[0] == [("1", None, None, None, None)]
-
-
-def test_a_control_in_another_namespace_or_place_has_no_value() -> None:
-    data = """<form><name>1</name><customer xmlns="urn:x"><name>2</name></customer>
-      <x><customer><name>3</name></customer></x></form>"""
-    assert rows(FORM, data)[0] == [(None,) * 5]
+@pytest.mark.parametrize("case", NAMES)
+def test_a_value_is_the_first_text_node_of_the_elements_in_its_place(case: str) -> None:
+    inside, name = NAMES[case]
+    assert rows(FORM, f"<form>{inside}</form>")[0] == [(name, None, None, None, None)]
 
 
 def test_every_element_with_a_name_is_a_control_but_containers_and_what_shows_templates() -> None:
@@ -221,9 +225,9 @@ def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None
         "<form/>",
         repeat("r-x") + repeat("R_x", repeat("r.x")),
         section("s", "".join(map(cell, ("a-b", "a_b", "A-B", "metadata-created", "Metadata_Document_Id"))))
-        + grid("r-x", cell("r-x-repetition"), ' repeat="content"')
-        + section("R_x", grid("r.x", cell("c"), ' repeat="content"'), ' repeat="content"')
-        + grid("r-x", "", ' repeat="content"'),
+        + grid("r-x", cell("r-x-repetition"), CONTENT)
+        + section("R_x", grid("r.x", cell("c"), CONTENT), CONTENT)
+        + grid("r-x", "", CONTENT),
     )
     assert names(form) == {
         "": ["a_b", "a_b1", "A_B2", "metadata_created1", "Metadata_Document_Id1"],
@@ -232,7 +236,7 @@ def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None
         "_rx": ["c"],
         "_r_x2": [],
     }
-    again = section("a-b", grid("a_b", cell("c"), ' min="0"'), ' repeat="content"')
+    again = section("a-b", grid("a_b", cell("c"), ' min="0"'), CONTENT)
     assert views(Form("<form/>", repeat("a-b", repeat("a_b")), again))[2].repetitions == (
         "a_b_repetition",
         "a_b_repetition1",
@@ -242,7 +246,7 @@ def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None
 def test_where_all_names_are_limited_those_of_repetitions_are_cut_and_counted_too() -> None:
     """As in PostgreSQL, which would cut names itself, to the same one twice."""
     one, other = "a" * 70, "a" * 71
-    nested = section(one, section(other, cell("c"), ' repeat="content"'), ' repeat="content"')
+    nested = section(one, section(other, cell("c"), CONTENT), CONTENT)
     limited = replace(NAMING, limit=63)
     form = Form("<form/>", repeat(one, repeat(other)), nested)
     found = views(form, limited)[2]
@@ -258,16 +262,9 @@ def test_a_database_may_take_fewer_columns() -> None:
         views(form, replace(NAMING, most_columns=10))
 
 
-def test_a_library_has_no_views() -> None:
-    assert views(FORM, of=addresses.Form("acme", "library")) == ()
-
-
-def test_a_document_without_a_form_model_has_no_views() -> None:
-    assert views("<form/>") == ()
+def test_a_library_and_a_document_without_a_form_model_have_no_views_and_a_malformed_definition_is_damage() -> None:
+    assert views(FORM, of=addresses.Form("acme", "library")) == views("<form/>") == ()
     assert RowReader(()).read([b"<form/>"]) == {}
-
-
-def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
     with pytest.raises(DamagedError):
         views("<form>")
 
@@ -280,7 +277,7 @@ TOO_MUCH = {
     ),
     "too long names": Form("<form/>", "", "".join(cell("c" * 100_000 + str(n)) for n in range(50))),
     "too many controls": replace(
-        V8, body="".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(220)),
+        V8, body="".join(section(f"s{n}", use("contact")) for n in range(220)),
         xbl=re.sub("<xf:group>", "<xf:group>" + "<fr:grid/>" * 20_000, V8.xbl),
     ),
 }  # fmt: skip
@@ -295,7 +292,7 @@ def test_a_form_that_would_have_too_much_is_refused(name: str) -> None:
 
 
 def test_elements_that_are_not_controls_are_read_once_for_each_template() -> None:
-    body = "".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(50))
+    body = "".join(section(f"s{n}", use("contact")) for n in range(50))
     form = replace(V8, body=body)
     padded = replace(form, xbl=re.sub("<xf:group>", "<xf:group>" + "<x/>" * 20_000, V8.xbl))
     assert views(padded.document()) == views(form.document())
@@ -342,7 +339,65 @@ def test_real_documents_have_one_row_and_values(corpus: Path) -> None:
     assert values > 50
 
 
-def test_encrypted_values_have_empty_cells() -> None:
-    name = '<name encrypted="true">c1pher</name>'
-    document = f"<form><customer>{name}<email>a@b</email></customer></form>"
-    assert rows(FORM, document)[0] == [(None, "a@b", None, None, None)]
+# Names: identifiers, what is cut off them, and how they are made distinct
+
+
+IDENTIFIERS = {
+    "due-date": "due_date",
+    "__a--b_": "a__b",
+    "x$y.z": "xyz",
+    "-": "_",
+    "": "_",
+    "é": "_",
+    "Name-1": "Name_1",
+    '"; DROP TABLE x': "DROPTABLEx",
+}
+
+
+def test_a_name_becomes_an_identifier() -> None:
+    assert {name: identifier(name) for name in IDENTIFIERS} == IDENTIFIERS
+
+
+CONTACT, ADDRESS = "contact-information/preferred-contact-method", "delivery-address/street-name-and-number"
+COLUMNS = {
+    30: {CONTACT: "contact_inform_preferred_conta", f"{CONTACT}-alt": "contact_inform_preferred_cont1"},
+    24: {ADDRESS: "delivery_add_street_name", f"{ADDRESS}-2": "delivery_add_street_nam1"},
+    63: {"created": "created", "metadata-created": "metadata_created1"}
+    | {"a-b": "a_b", "a_b": "a_b1", "A-B": "A_B2", "a-b-1": "a_b_1"},
+    2: {"ab": "ab", "abc": "a1", "AB": "A2", "a/b": "_b", "c/d": "_d"},
+}
+"""By how long a name may be: the paths of controls, and the names of their columns."""
+
+
+@pytest.mark.parametrize("longest", COLUMNS)
+def test_columns_are_cut_and_counted(longest: int) -> None:
+    names = UniqueNames(METADATA_COLUMNS, longest)
+    taken = {path: names.take(joined(list(map(identifier, path.split("/"))), longest)) for path in COLUMNS[longest]}
+    assert taken == COLUMNS[longest]
+
+
+def test_a_view_is_cut_after_its_prefix_and_counters_go_on_to_two_digits() -> None:
+    parts = [identifier("human-resources"), identifier("expense-report"), "12"]
+    assert "svc_f_" + joined(parts, 30 - 6) == "svc_f_human_reso_expense_re_12"
+    names = UniqueNames((), 3)
+    assert [names.take("abc") for _ in range(12)] == ["abc", *(f"ab{n}" for n in range(1, 10)), "a10", "a11"]
+
+
+def step_by_step(parts: list[str], longest: int) -> str:
+    """The rule as it is written."""
+    parts = list(parts)
+    while sum(map(len, parts)) > longest - (len(parts) - 1):
+        at = max(range(len(parts)), key=lambda number: (len(parts[number]), -number))
+        parts[at] = parts[at][:-1].rstrip("_")
+    return "_".join(parts)
+
+
+@given(st.lists(st.text("ab_", max_size=12), min_size=1, max_size=5), st.integers(4, 40))
+def test_cutting_at_once_is_cutting_step_by_step(parts: list[str], longest: int) -> None:
+    assert joined(parts, longest) == step_by_step(parts, longest)
+
+
+@given(st.lists(st.text("ab_", max_size=12), min_size=1, max_size=9), st.integers(-3, 12))
+def test_what_has_no_room_at_all_is_still_no_longer(parts: list[str], longest: int) -> None:
+    assert len(joined(parts, longest)) <= max(longest, 1)
+    assert joined(["a" * 1_000_000, "b" * 1_000_000], 63) == "a" * 31 + "_" + "b" * 31  # cut at once

@@ -1,0 +1,212 @@
+"""Searches for the whole values of encrypted controls, by tokens (property ``field-encryption.searchable``)."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lxml import etree, html
+
+from persistence.crypto import EncryptionKeys
+from persistence.properties.properties import Properties
+from tests.commands import persistence
+from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, traces
+from tests.pages.administrator import NAME as ADMINISTRATOR
+from tests.pages.administrator import browser, keys_of, settings
+from tests.searches import control
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
+from tests.waiting import eventually
+
+SSN, NOTE, NAME = "person/ssn", "person/kids/note", "person/name"
+INDEXED = DEFINITION.replace(b'bind="ssn-bind"', b'bind="ssn-bind" class="fr-index"').replace(
+    b'bind="note-bind"', b'bind="note-bind" class="fr-index"'
+)
+ON = '"svc.field-encryption.searchable.*.*" = true\n'
+TOKEN = b"value-encrypted-token"
+
+
+@contextmanager
+def keyed(directory: Path, properties: str = ON) -> Iterator[tuple[Service, EncryptionKeys]]:
+    keys = EncryptionKeys(str(directory / "var/encryption-keys.json"), trees=[str(directory / "data")])
+    if not keys.list():
+        keys.new()
+    with running(directory, settings='encryption_keys = "var/encryption-keys.json"\n' + properties) as service:
+        yield service, keys
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with keyed(tmp_path_factory.mktemp("encrypted-search")) as (service, _):
+        yield service
+
+
+@pytest.fixture
+def form(service: Service, form: str) -> str:
+    return published(service, form)
+
+
+def published(service: Service, form: str, definition: bytes = INDEXED) -> str:
+    assert service.put(f"{form}/form/form.xhtml", definition).status in (201, 204)
+    return form
+
+
+def save(service: Service, form: str, document: str = "1", body: bytes | None = None, **own: object) -> None:
+    collection = own.pop("collection", "data")
+    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), **(V1 | own))
+    assert answer.status in (201, 204), answer.cause
+
+
+def search(service: Service, form: str, *conditions: str, version: str = "1", kind: str = "search") -> Answer:
+    headers = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": version}
+    asked = "search" if kind == "search" else "distinct-values"
+    body = f"<{asked}>{''.join(conditions)}</{asked}>".encode()
+    return service.raw("POST", f"{PUBLIC}/{kind}/{form}", headers, body)
+
+
+def found(service: Service, form: str, *conditions: str, version: str = "1") -> list[str]:
+    answer = search(service, form, *conditions, version=version)
+    assert answer.status == 200, answer.cause
+    return sorted(each.get("name", "") for each in etree.fromstring(answer.body).iter("document"))
+
+
+def exactly(path: str, text: str, **more: str) -> str:
+    return control(path, text, match="exact", **more)
+
+
+def reencrypted(service: Service, form: str, condition: str, documents: list[str]) -> None:
+    assert service.raw("POST", f"{PUBLIC}/reencrypt/{form}").status == 200
+    eventually(lambda: b'"finished"' in service.raw("GET", f"{PUBLIC}/reencrypt").body)
+    eventually(lambda: search(service, form, condition).status == 200 and found(service, form, condition) == documents)
+
+
+def stored(service: Service, form: str, document: str) -> bytes:
+    return replace(service, face=PROVIDER).get(f"{form}/data/{document}/data.xml").body
+
+
+@pytest.mark.parametrize(
+    ("conditions", "documents"),
+    [
+        pytest.param([exactly(SSN, SECRETS[0])], ["1"], id="the value"),
+        pytest.param([exactly(NOTE, SECRETS[2])], ["1"], id="one of several values"),
+        pytest.param([exactly(NOTE, SECRETS[1]), exactly(NOTE, SECRETS[2])], ["1"], id="two of several values"),
+        pytest.param([exactly(NOTE, "other"), exactly(NOTE, SECRETS[2])], [], id="a value and another"),
+        pytest.param([exactly(SSN, "x", **{"or": "a"}), exactly(NOTE, SECRETS[1], **{"or": "a"})], ["1"], id="or"),
+        pytest.param([exactly(SSN, SECRETS[0]), exactly(NAME, OPEN)], ["1"], id="with a plain control"),
+        pytest.param([exactly(SSN, SECRETS[0].upper())], [], id="other letters"),
+        pytest.param([exactly(SSN, SECRETS[0][:8])], [], id="a part"),
+        pytest.param([control(SSN, SECRETS[0][:8], match="substring")], [], id="a part as a substring"),
+        pytest.param([control(SSN, SECRETS[0], match="token")], [], id="its words"),
+        pytest.param([exactly(NOTE, SECRETS[0])], [], id="the value of another control"),
+        pytest.param([f"<query>{SECRETS[0]}</query>"], [], id="in any text"),
+    ],
+)
+def test_whole_values_of_encrypted_controls_are_found(
+    service: Service, form: str, conditions: list[str], documents: list[str]
+) -> None:
+    save(service, form)
+    save(service, form, "2", data().replace(b"078-05", b"079-06").replace(b" of ada", b" of bob"))
+    assert found(service, form, *conditions) == documents
+
+
+def test_nothing_of_values_or_tokens_is_in_an_answer_on_disk_or_in_the_index(service: Service, form: str) -> None:
+    save(service, form)
+    written = re.search(TOKEN + rb'="([^"]+)"', stored(service, form, "1"))
+    assert written is not None
+    text = written[1].decode()
+    answers = (
+        search(service, form, exactly(SSN, SECRETS[0]), control(SSN), control(NOTE)),
+        search(service, form, f"<query>{text}</query>"),
+        search(service, form, control(SSN), kind="distinct-values"),
+        service.get(f"{form}/data/1/data.xml"),
+    )
+    for answer in answers:
+        assert answer.status == 200
+        assert text.encode() not in answer.body
+        assert TOKEN not in answer.body
+    assert etree.fromstring(answers[0].body).get("search-total") == "1"
+    assert etree.fromstring(answers[1].body).get("search-total") == "0"
+    assert etree.fromstring(answers[2].body).findall("*/value") == []
+    assert not traces(service.data / form, *SECRETS)
+    assert not traces(service.data / ".index" / form, *SECRETS)
+
+
+def test_a_notice_says_that_only_whole_values_are_found(service: Service, form: str) -> None:
+    save(service, form)
+    answer = search(service, form, control(SSN, "078", match="substring"))
+    assert answer["Svc-Notice"] == f"'{SSN}' is encrypted: its values are only with the match exact found"
+
+
+@pytest.mark.parametrize(("count", "status"), [(20, 200), (21, 400)])
+def test_tokens_that_another_service_sends_are_bounded(service: Service, form: str, count: int, status: int) -> None:
+    save(service, form)
+    ring = 199 * (f"0:{'0' * 32}",)  # and one of the service's own key
+    conditions = [exactly(SSN, f"{number}", tokens=" ".join(ring), **{"or": "x"}) for number in range(count)]
+    assert search(service, form, *conditions).status == status
+
+
+def test_a_token_that_a_client_sends_is_dropped(service: Service, form: str) -> None:
+    sent = data().replace(
+        b"<ssn>", b'<ssn xmlns:fr="http://orbeon.org/oxf/xml/form-runner" fr:value-encrypted-token="k:forged">'
+    )
+    save(service, form, body=sent)
+    assert (b"forged" in stored(service, form, "1"), TOKEN in stored(service, form, "1")) == (False, True)
+    assert found(service, form, exactly(SSN, SECRETS[0])) == ["1"]
+
+
+def test_drafts_and_versions_that_did_not_encrypt_are_found(service: Service, form: str) -> None:
+    published(service, form, INDEXED.replace(b"<fr:encrypt/>", b""))
+    save(service, form, "plain")
+    assert service.put(f"{form}/form/form.xhtml", INDEXED, Form_Definition_Version="next").status == 201
+    save(service, form, "new", Form_Definition_Version="2")
+    save(service, form, "draft", collection="draft", Form_Definition_Version="2", Username="ann")
+    headers = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": "all", "Svc-Username": "ann"}
+    body = f"<search>{exactly(SSN, SECRETS[0])}</search>".encode()
+    answer = service.raw("POST", f"{PUBLIC}/search/{form}", headers, body)
+    names = sorted(each.get("name", "") for each in etree.fromstring(answer.body).iter("document"))
+    assert names == ["draft", "new", "plain"]
+
+
+def test_values_are_found_through_new_keys_and_a_change_of_the_property(tmp_path: Path) -> None:
+    asked = exactly(SSN, SECRETS[0])
+    with keyed(tmp_path, "") as (service, keys):
+        form = published(service, "a/b")
+        save(service, form, "before")
+        assert found(service, form, asked) == []
+        assert "not found" in (search(service, form, asked)["Svc-Notice"] or "")
+    with keyed(tmp_path) as (service, keys):
+        save(service, form, "first")
+        assert found(service, form, asked) == ["first"]
+        keys.new()
+        save(service, form, "second")
+        assert found(service, form, asked) == ["first", "second"]
+        reencrypted(service, form, asked, ["before", "first", "second"])
+        keys.retire(keys.list()[0].id)
+        assert found(service, form, asked) == ["before", "first", "second"]
+    with keyed(tmp_path, "") as (service, _):
+        reencrypted(service, form, asked, [])
+        assert TOKEN not in stored(service, form, "first")
+        assert service.get(f"{form}/data/first/data.xml").body.count(SECRETS[0].encode()) == 1
+
+
+def test_the_command_and_the_filters_of_the_pages_find_whole_values(tmp_path: Path) -> None:
+    with keyed(tmp_path) as (service, _):
+        published(service, "a/b")
+        save(service, "a/b")
+        root = service.data
+    path = f"{SSN}={SECRETS[0]}"
+    config = {"PERSISTENCE_CONFIG": str(tmp_path / "settings.toml")}
+    for match, hits in (("exact", 1), ("substring", 0)):
+        done = persistence("search", "a/b", "--path", path, "--match", match, "--json", data=root, env=config)
+        assert (done.returncode, done.stdout.count('"document":"1"')) == (0, hits), done.stderr
+    given = settings(
+        tmp_path, administrators=(ADMINISTRATOR,), encryption_keys=str(tmp_path / "var/encryption-keys.json")
+    )
+    secret = keys_of(given).add(ADMINISTRATOR)
+    for is_on, names in ((True, ["1"]), (False, [])):
+        pages = browser(given, Properties.load({"svc.field-encryption.searchable.*.*": is_on}, "svc.", ""))
+        assert pages.log_in(ADMINISTRATOR, secret).status_code == 303
+        page = html.fromstring(pages.get("/admin/forms/a/b/1", query_string={f"c.{SSN}": SECRETS[0]}).text)
+        assert [link.rpartition("/")[2] for link in page.xpath("//tbody/tr/th/a/@href")] == names
+        assert bool(page.xpath(f"//input[@name='c.{SSN}']")) is is_on
