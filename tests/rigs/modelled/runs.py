@@ -58,8 +58,7 @@ class Plan:
 
 
 _WHOLE = Plan("everything", 40.0, stretches=2)
-WEAK = Plan("weakened", 6.0, worker_kills=None, service_kills=None, commands=None)
-JUMPS = (0.2, 0.6)
+_WEAK = Plan("weakened", 6.0, worker_kills=None, service_kills=None, commands=None)
 
 
 def long_run(report: Report, directory: Path) -> None:
@@ -75,7 +74,9 @@ def long_run(report: Report, directory: Path) -> None:
     _with_whole_seconds(report, directory, partial(run, replace(_WHOLE, name="whole seconds", seed=3)))
     for name in OF_ANSWERS:
         if name != TRUSTING or skewed.refusal() is None:
-            report.add(run(without(name), directory / name.replace(" ", "-")), is_planted=True)
+            jumps = (0.2, 0.6) if name == TRUSTING else None
+            weakened = replace(_WEAK, name=f"weakened: {name}", variant=weak(name), clock_jumps=jumps)
+            report.add(run(weakened, directory / name.replace(" ", "-")), is_planted=True)
     seconds = _WHOLE.seconds / 2
     for kind in (TREE, SPLIT):
         report.add(remove(kind, directory / kind, seconds))
@@ -97,11 +98,6 @@ def long_run(report: Report, directory: Path) -> None:
                 break
         removed.name = f"weakened: {name}"
         report.add(removed, is_planted=True)
-
-
-def without(weakness: str) -> Plan:
-    jumps = JUMPS if weakness == TRUSTING else None
-    return replace(WEAK, name=f"weakened: {weakness}", variant=weak(weakness), clock_jumps=jumps)
 
 
 def _with_whole_seconds(report: Report, directory: Path, tried: Callable[[Path], Tally]) -> None:
