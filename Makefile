@@ -157,7 +157,7 @@ test-model: install ## compare all responses with a plain model under kills and 
 test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)
 	$(BIN)/python -m tests.s3
 
-test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)
+test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (root, CLUSTER_OPTIONS=--short, 30 min)
 	$(BIN)/python -m tests.rigs.cluster $(CLUSTER_OPTIONS)
 
 test-pages: install ## drive the pages in Chromium: axe-core, keyboard, phone and desktop, no scripts (1 min)

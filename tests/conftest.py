@@ -30,7 +30,7 @@ _TOGETHER = 25
 
 _FIRST = (
     *("http/test_flat_views", "http/test_search", "http/test_starting", "cli/test_reindex", "http/test_encryption"),
-    *("http/test_nginx", "landed/test_same_answers", "storage/test_contract", "http/test_reencryption"),
+    *("http/test_nginx", "maintenance/landed/test_same_answers", "storage/test_contract", "http/test_reencryption"),
     *("maintenance/test_damage", "maintenance/test_check", "http/test_transfers", "index/test_damage"),
 )
 """Modules that take long, of which much is one group: begun last, one process would run them while others are done."""

@@ -6,6 +6,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +75,7 @@ def is_super_init(call: ast.Call) -> bool:
     return ast.unparse(call.func) == "super().__init__"
 
 
+@cache
 def table() -> str:
     found = {each for path in MODULES for each in messages(ast.parse(path.read_text()))}
     return "".join(f"{' '.join(each.split())}\n" for each in sorted(found, key=lambda each: (each.lower(), each)))

@@ -450,7 +450,10 @@ class MarkCheck:
                 yield from self._of_resource(storage, main, is_deep=is_deep)
 
     def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
-        older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
+        older: Sequence[Instant] = ()
+        if not isinstance(address, DefinitionAddress):
+            with suppress(errors.DamagedError):
+                older = storage.revisions(address)
         for instant in (None, *older):
             with suppress(errors.PersistenceError):
                 found = (

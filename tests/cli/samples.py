@@ -55,12 +55,19 @@ LABELLED = orders.DEFINITION.replace(
 _ORDERS = "<form><customer><name>{}</name></customer><items><lines><product>{}</product></lines></items></form>"
 
 
+def tick() -> None:
+    """Wait for the next millisecond, so that no two instants are the same."""
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 == now:
+        time.sleep(0.0002)
+
+
 def plant(base: Path) -> None:
     """Fill ``data`` below ``base``: forms with two versions, indexed and encrypted controls, and none."""
     place = Place(base / "data")
 
     def put(path: str, body: bytes | str = b"<d>1</d>", version: int | str = 1, **headers: str) -> None:
-        time.sleep(0.002)  # so that no two instants are the same
+        tick()
         place.put(path, body if isinstance(body, bytes) else body.encode(), version, **headers)
 
     titles = '<title xml:lang="de">Urlaub</title><title xml:lang="en">Leave</title>'
@@ -102,15 +109,6 @@ def copy(planted: Path, directory: Path, settings: str = SETTINGS) -> None:
         address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "d", DATA_XML)
         store.leases.lock(address, LeaseHolder("lea", "staff"), 600)
         store.leases.lock(replace(address, document="\u202eE"), LeaseHolder("bob\x9b"), 600)
-
-
-def damage_backup(directory: Path) -> None:
-    """Change a file of the newest backup, which is then not what its digest says."""
-    backup = max(each for each in (directory / "backups").iterdir() if each.name[0] == "2")
-    file = next(backup.rglob("leave/data/d/data.xml"))
-    content = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content.replace(b"2", b"3"))
 
 
 def make_old(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line as a whole: options, help and exit statuses of all commands, and what a misspelt one is answered."""
 
+import re
 from pathlib import Path
 
 import click
@@ -9,26 +10,23 @@ from click.testing import CliRunner
 from persistence import __version__
 from persistence.cli import commands
 from persistence.cli.declarations import STATUSES, USAGE
+from tests.cli.samples import FILES
+from tests.docs.commands import leaves
 
 COLUMNS = 80
 
 
-def every_command() -> dict[str, click.Command]:
-    """Return all commands and groups by their names, the whole one as an empty name."""
-    context = click.Context(commands)
-    found: dict[str, click.Command] = {"": commands}
-    for name in commands.list_commands(context):
-        command = commands.get_command(context, name)
-        found[name] = command
-        if isinstance(command, click.Group):
-            found |= {f"{name} {each}": subcommand for each, subcommand in command.commands.items()}
-    return found
-
-
-COMMANDS = every_command()
-RUN = {
-    name: each for name, each in COMMANDS.items() if not isinstance(each, click.Group) or each.invoke_without_command
+RUN = {" ".join(path): command for path, command in leaves()}
+COMMANDS = {
+    "": commands,
+    **{
+        name: commands.get_command(click.Context(commands), name)
+        for name in commands.list_commands(click.Context(commands))
+    },
+    **RUN,
 }
+"""All commands and groups by their names, the whole one as an empty name."""
+
 COMMON = {"data", "file", "dialect"}
 DEVIATIONS = {
     "config-files": COMMON,  # it reads no settings
@@ -73,6 +71,13 @@ def test_help_fits_the_terminal_and_nothing_in_it_is_cut(name: str) -> None:
 @pytest.mark.parametrize("name", RUN)
 def test_all_have_the_common_options_or_a_reason(name: str) -> None:
     assert COMMON - {option.name for option in RUN[name].params} == DEVIATIONS.get(name, set())
+
+
+def test_commands_that_can_be_quiet_print_nothing_in_a_transcript() -> None:
+    """Where nothing is wrong; cron then sends no mail."""
+    transcripts = "".join(file.read_text() for file in FILES)
+    silent = re.findall(r"(?m)^\$ ([a-z-]+) .*--quiet\n(?=[$@]|\Z)", transcripts)
+    assert set(silent) == {name for name, each in RUN.items() if "quiet" in {option.name for option in each.params}}
 
 
 def test_commands_on_trees_can_be_told_which_one() -> None:

@@ -15,16 +15,15 @@ from persistence.cli import commands
 from tests.cli.command_runner import Place
 from tests.published import definition
 
-BASH, ZSH, FISH = map(shutil.which, ("bash", "zsh", "fish"))
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")},
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
 }
-ASKED = """
+IN_BASH = """
 eval "$(_PERSISTENCE_COMPLETE=bash_source persistence)"
 complete -p persistence | grep -q _persistence_completion
 for line in "$@"; do
-    COMP_WORDS=($line) COMP_CWORD=2 COMPREPLY=()
+    COMP_WORDS=($line) COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
     _persistence_completion persistence
     printf '%s\\n' "${COMPREPLY[@]}"
 done
@@ -35,19 +34,6 @@ def offered(*words: str) -> list[str]:
     """Return what is offered for the last of some words, in this process."""
     completing = BashComplete(commands, {}, "persistence", "_PERSISTENCE_COMPLETE")
     return [each.value for each in completing.get_completions(list(words[:-1]), words[-1])]
-
-
-@pytest.mark.skipif(BASH is None, reason="bash is not installed")
-def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["bash", "-c", ASKED, "bash", "persistence api-key re", "persistence leases --br"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stdout.split(), done.stderr) == (["retire", "--break"], "")
 
 
 IN_ZSH = """
@@ -61,7 +47,7 @@ zle -N keep; bindkey '^X' keep; PS1='ready> '
 IN_FISH = "_PERSISTENCE_COMPLETE=fish_source persistence | source; for line in $argv; complete -C $line; end"
 
 
-@pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_completes_what_is_typed(place: Place, tmp_path: Path) -> None:
     """In a terminal: zsh completes nothing without one."""
     (tmp_path / ".zshrc").write_text(IN_ZSH)
@@ -101,22 +87,31 @@ def prompted(terminal: int) -> None:
         shown += os.read(terminal, 1 << 16)
 
 
-@pytest.mark.skipif(FISH is None, reason="fish is not installed")
-def test_fish_completes_what_is_typed(place: Place, tmp_path: Path) -> None:
-    expected = {
-        "persistence api-key re": "retire\tLet an API key open nothing from now on.",
-        "persistence leases --br": "--break\tEnd the lease of this document.",
-        f"persistence show --data {place.root} it/": "it/desk",
-    }
+DESCRIBED = ["retire\tLet an API key open nothing from now on.", "--break\tEnd the lease of this document.", "it/desk"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"),
+    [
+        pytest.param(["bash", "-c", IN_BASH, "bash"], ["retire", "--break", "it/desk"], id="bash"),
+        pytest.param(["fish", "--no-config", "--command", IN_FISH], DESCRIBED, id="fish"),
+    ],
+)
+def test_a_shell_completes_commands_options_and_forms(
+    place: Place, tmp_path: Path, shell: list[str], expected: list[str]
+) -> None:
+    if shutil.which(shell[0]) is None:
+        pytest.skip(f"{shell[0]} is not installed")
+    lines = ("api-key re", "leases --br", f"show --data {place.root} it/")
     done = subprocess.run(
-        ["fish", "--no-config", "--command", IN_FISH, *expected],
+        [*shell, *(f"persistence {line}" for line in lines)],
         cwd=tmp_path,
         env={**ENVIRONMENT, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.stdout.splitlines(), done.stderr) == ([*expected.values()], "")
+    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders, trips
 from tests.cli.command_runner import PREFIX, ended
-from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, damage_backup, make_old, plant
+from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, make_old, plant, tick
 from tests.forms.test_diffs import TRIP
 from tests.forms.vectors import published
 from tests.in_process import serving
@@ -44,6 +44,7 @@ from tests.initialised import initialised
 from tests.opened import close, opened
 from tests.postgresql.server import fresh_schema, require_no_password, requires_postgresql
 from tests.published import definition
+from tests.s3.server import BUCKET, Fault, S3Server, Stored, serving_objects
 from tests.service import lockinfo
 
 BODIES = {
@@ -127,6 +128,14 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text.replace("\\n", "\n"))
 
 
+def _rot(path: Path, _: str) -> None:
+    """Change a byte, and keep size and time, as a faulty disk does."""
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def _link(path: Path, target: str) -> None:
     path.unlink(missing_ok=True)
     path.symlink_to(target)
@@ -138,9 +147,10 @@ _CHANGES: dict[str, Callable[[Path, str], object]] = {
     "directory": lambda path, _: path.mkdir(parents=True),
     "link": _link,
     "mode": lambda path, mode: path.chmod(int(mode, 8)),
-    "remove": lambda path, _: path.unlink(),
+    "remove": lambda path, _: shutil.rmtree(path) if path.is_dir() else path.unlink(),
     "rename": Path.rename,
     "replace": _replace,
+    "rot": _rot,
     "write": _write,
 }
 """Steps that change the file of a path; what follows the path is the other argument."""
@@ -170,14 +180,13 @@ class Session:
         opened.callback(os.umask, os.umask(0o027))  # what a step writes is not open to others
         self._url = self._printed = ""
         self._app: Service | None = None
+        self._store: S3Server
 
     def step(self, name: str) -> Iterable[str]:
         """Do a step, and return the lines of the transcript."""
         match name.split():
-            case ["fresh"]:
-                self._begin(SETTINGS)
-            case ["empty"]:
-                self._begin(SETTINGS, is_planted=False)
+            case ["fresh" | "empty" as which]:
+                self._begin(SETTINGS, is_planted=which == "fresh")
             case ["put" | "delete" | "get" | "post" | "lock" as method, path, *_]:
                 words, _, headers = name.partition(" | ")
                 return self._ask(method, path, words.partition(path)[2][1:].encode(), headers)
@@ -195,8 +204,10 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
-            case ["sql", *_]:
-                return self._masked("\n".join(self._rows(name[4:]))).splitlines()
+            case ["bucket", *words]:
+                self._change_bucket(words)
+            case ["sql" | "objects" as what, *_]:
+                return self._masked("\n".join(self._rows(name[4:]) if what == "sql" else self._objects())).splitlines()
             case ["cat" | "files" | "mode" | "unzip" as what, path]:
                 self._printed = "\n".join(self._shown(what, self._found(self._filled(path))))
                 return self._masked(self._printed).splitlines()
@@ -228,6 +239,32 @@ class Session:
             cursor = connection.execute(statement.encode())
             return [" | ".join(map(str, row)) for row in cursor] if cursor.description else []
 
+    def _keys(self) -> list[str]:
+        """Return the keys of the bucket, those that were stored first at the beginning."""
+        return sorted(self._store.objects, key=lambda key: self._store.objects[key].time)
+
+    def _objects(self) -> list[str]:
+        return [f"{key} {self._store.objects[key].data.decode()}" for key in self._keys()]
+
+    def _change_bucket(self, words: list[str]) -> None:
+        """Lead all attachments to a bucket, or change what it has and answers; objects have numbers by their age."""
+        match words:
+            case []:
+                self._store = self._opened.enter_context(serving_objects())
+                for variable, value in self._store.environment.items():
+                    self._patch.setenv(variable, value)
+                settings = {"big.base-path": f"s3://{BUCKET}/x", "big.endpoint": self._store.url}
+                for each, value in (settings | {"provider.*.*.data.attachments": "big"}).items():
+                    self._change(f'setting "svc.persistence.{each}" = "{value}"')
+            case ["answers", *status]:
+                self._store.faults = [Fault(".", int(status[0]), status[1])] if status else []
+            case ["loses", number]:
+                del self._store.objects[self._keys()[int(number)]]
+            case ["has", key, body, *age]:
+                key = self._keys()[int(key)] if key.isdigit() else key
+                time_of = self._store.objects[key].time if key in self._store.objects else time.time()
+                self._store.objects[key] = Stored(body.encode(), time_of - 4000 * len(age))
+
     def _change(self, name: str) -> None:
         """Do a step that changes files."""
         what, _, rest = self._filled(name).partition(" ")
@@ -247,8 +284,6 @@ class Session:
                     known, (event,) = outbox.begin_target(rest), outbox.after(0, 1)
                     state = known._replace(position=event.number, cause="the target answers 500")
                     outbox.change_target(rest, known, state, event)
-            case "damage-backup":
-                damage_backup(self._here)
             case "format-1":
                 make_old(self._here)
             case _:
@@ -262,7 +297,7 @@ class Session:
         """Run a command, and yield the lines of the transcript."""
         line, _, shown = line.partition(" | ")
         line, _, given = line.partition(" < ")
-        time.sleep(0.002)  # so that no two instants are the same
+        tick()
         arguments = [self._filled(each) for each in shlex.split(line)]
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
@@ -282,7 +317,7 @@ class Session:
             effective = load("config/persistence.toml", environment={})
             init_places(effective.settings, effective.properties)
             self._app = opened(create_app(effective.settings, effective.properties))
-        time.sleep(0.002)
+        tick()
         given = {"Svc-Form-Definition-Version": "1"}
         if method == "lock":  # by the user of this name
             headers = f"Username={body.decode()} Content-Type=application/xml Timeout=Second-600"
@@ -329,7 +364,7 @@ class Session:
             text = text.replace(what, found[-1]) if found else text
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
-            time.sleep(0.002)
+            tick()
         text = text.replace("{url}", self._url)
         for number, instant in enumerate(_INSTANT.finditer(self._printed), start=1):
             text = text.replace(f"{{{number}}}", instant.group())

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from persistence import processes
-from persistence.cli import commands, main
+from persistence.cli import main
 from persistence.cli.service_directory import make_service_directory
 from persistence.errors import StartupError
 from persistence.index.sync.rebuild import IndexJob
@@ -24,6 +24,7 @@ from persistence.properties.property_table import Address
 from persistence.settings import Effective, load
 from persistence.storage import root
 from tests import cheap
+from tests.docs.commands import leaves
 from tests.initialised import initialised
 from tests.service import PUBLIC, running
 
@@ -46,18 +47,6 @@ def effective(tmp_path: Path) -> Effective:
     return load(str(tmp_path / "own.toml"), environment={})
 
 
-def every(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command with its names."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from every(command, *names, name)
-        else:
-            yield (*names, name), command
-
-
 def with_address(command: click.Command) -> list[str]:
     """The arguments of a command, with the address wherever an option may have a place."""
     given = ["--revisions", "--older-than", "30d"] if command.name == "purge" else []
@@ -78,7 +67,7 @@ def with_address(command: click.Command) -> list[str]:
 WITH_ADDRESS = {"backup", "check", "move", "purge", "reencrypt", "reindex", "upgrade"}
 """Commands whose lines in the audit have the address among their details."""
 
-COMMANDS = {" ".join(names): command for names, command in every(commands)}
+COMMANDS = {" ".join(names): command for names, command in leaves()}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"serve", "completion", "check-runtime", "demo"}))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.cli.terminal import (
@@ -28,7 +27,6 @@ from persistence.maintenance.reports import in_words
 from persistence.model.permissions import from_json
 from tests.cli.command_runner import Place
 from tests.cli.pseudo_terminal import Terminal, screen, terminal
-from tests.docs.commands import leaves
 from tests.published import definition
 
 ROWS = (
@@ -259,50 +257,6 @@ def test_rich_is_loaded_only_where_there_is_a_terminal(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
 
 
-QUIET = {
-    "check": "",
-    "reindex": "",
-    "backup": "{tmp}/backups",
-    "restore": "{tmp}/backups --data {tmp}/restored",
-    "export": "{tmp}/all.zip",
-    "import": "{tmp}/all.zip --dry-run",
-    "move": "--to {tmp}/moved --prepare",
-    "purge": "--older-than 2020-01-01 --drafts",
-    "reencrypt": "",
-}
-
-
-def test_quiet_commands_print_nothing_if_nothing_is_wrong(tmp_path: Path) -> None:
-    """Without the option each has a summary; cron then sends no mail."""
-    place = Place(tmp_path / "data")
-    place.put("hr/leave/form/form.xhtml", definition(""))
-    place.put("hr/leave/data/d/data.xml")
-    (tmp_path / "p.toml").write_text('data = "data"\nkeys = "keys.json"\nencryption_keys = "encryption.json"\n')
-    CliRunner().invoke(commands, ["encryption-key", "new", "--config", f"{tmp_path}/p.toml"], catch_exceptions=False)
-    assert QUIET.keys() == {
-        path[0] for path, command in leaves() if any("--quiet" in each.opts for each in command.params)
-    }
-    for command, arguments in QUIET.items():
-        words = [command, *arguments.format(tmp=tmp_path).split(), "--config", f"{tmp_path}/p.toml"]
-        quiet = CliRunner().invoke(commands, [*words, "--quiet"])
-        assert (quiet.exit_code, quiet.output) == (0, ""), (command, quiet.exception)
-    for command in ("check", "reindex", "purge"):
-        words = [command, *QUIET[command].split(), "--config", f"{tmp_path}/p.toml"]
-        assert CliRunner().invoke(commands, words).output
-
-
-def test_quiet_commands_print_what_is_wrong(tmp_path: Path) -> None:
-    place = Place(tmp_path / "data")
-    place.put("hr/leave/data/d/data.xml")
-    (place.root / "hr/leave/data/d/data.xml").unlink()
-    with on_terminal() as shown:
-        with pytest.raises(SystemExit):
-            commands(["check", "--quiet", "--data", str(place.root)])
-        text = shown.text()
-    (line,) = screen(text)[:-1]
-    assert line.startswith("damage: hr/leave/data/d/data.xml: content-missing")
-
-
 # Texts, columns and permissions as the terminal gets them
 
 
@@ -345,36 +299,30 @@ def test_a_label_stands_before_the_first_of_its_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("xml", "words"),
+    ("permission", "words"),
     [
-        ("<permissions/>", ["nobody may do anything"]),
-        ('<permissions><permission operations="create -list"/></permissions>', ["anyone: create"]),
-        ('<permissions><permission operations="-list"/></permissions>', ["anyone: nothing"]),
+        ("", "nobody may do anything"),
+        ('<permission operations="create -list"/>', "anyone: create"),
+        ('<permission operations="-list"/>', "anyone: nothing"),
+        ('<permission operations="update read"><owner/></permission>', "owner: read update list"),
         (
-            '<permissions><permission operations="update read"><owner/></permission></permissions>',
-            ["owner: read update list"],
+            '<permission operations=""><owner/><user-role any-of="b%20c a"/></permission>',
+            "owner and role a or b c: list",
         ),
         (
-            '<permissions><permission operations=""><owner/><user-role any-of="b%20c a"/></permission></permissions>',
-            ["owner and role a or b c: list"],
+            '<permission operations="read fly -list"><any-authenticated-user/></permission>',
+            "whoever has a name: read fly (not known here)",
         ),
         (
-            '<permissions><permission operations="read fly -list"><any-authenticated-user/></permission></permissions>',
-            ["whoever has a name: read fly (not known here)"],
+            '<permission operations="read -list"><moon-phase/></permission>',
+            "nobody, for the condition is not known here: read",
         ),
-        (
-            '<permissions><permission operations="read -list"><moon-phase/></permission></permissions>',
-            ["nobody, for the condition is not known here: read"],
-        ),
-        (
-            '<permissions><permission operations="read -list"><user-role/></permission></permissions>',
-            ["nobody, for no role is named: read"],
-        ),
+        ('<permission operations="read -list"><user-role/></permission>', "nobody, for no role is named: read"),
     ],
 )
-def test_permissions_in_words(xml: str, words: list[str]) -> None:
+def test_permissions_in_words(permission: str, words: str) -> None:
     """Spec crud 6.2: each is one rule; all of its conditions must hold, one of the roles."""
-    assert list(in_words(read_permissions(xml))) == words
+    assert list(in_words(read_permissions(f"<permissions>{permission}</permissions>"))) == [words]
 
 
 def test_undefined_permissions_and_those_of_a_property() -> None:

@@ -94,16 +94,6 @@ def _url(service: Service) -> str:
     return f"http://127.0.0.1:{service.port}"
 
 
-def test_a_save_of_what_somebody_else_has_deleted_is_refused(client: PersistenceClient) -> None:
-    form = client.form("hr", "vanished", 1)
-    mine = form.create("<a/>", "c")
-    form.delete("c")
-    with pytest.raises(PreconditionError, match="may have been deleted") as refused:
-        form.save(mine, "<b/>")
-    assert (refused.value.etag, refused.value.saved) == (None, None)
-    assert form.save("c", "<b/>").is_new
-
-
 def test_clients_and_documents_are_shown_without_keys_and_contents(client: PersistenceClient) -> None:
     form = client.form("hr", "shown", 1)
     assert repr(form) == "FormClient('hr/shown', 'data', version=1)"
@@ -165,6 +155,14 @@ def test_a_save_of_what_somebody_else_has_saved_since_is_refused(client: Persist
     with pytest.raises(PreconditionError, match="already exists"):
         form.create("<d/>", "c")
     assert form.load("c").xml == b"<b/>"
+    form.delete("c")
+    with pytest.raises(PreconditionError, match="may have been deleted") as refused:
+        form.save(mine, "<e/>")
+    assert (refused.value.etag, refused.value.saved) == (None, None)
+    assert form.save("c", "<e/>").is_new
+    form.publish(FORM.format("<singleton>true</singleton>").replace(">trip<", ">conflict<"))
+    with pytest.raises(ConflictError, match="only one document"):
+        form.create(data("x"), "second")
 
 
 def test_attachments_stream_in_both_directions(client: PersistenceClient, tmp_path: Path) -> None:
@@ -450,14 +448,6 @@ def _export_and_import(boss: PersistenceClient, file: Path) -> None:
     done = boss.purge(["revisions", "drafts"], form.load("a").modified, ("hr", "trip", "a"), dry_run=False)
     assert (done.is_dry, done.revisions) == (False, 1)
     assert [each.is_deleted for each in form.history("a")] == [False]
-
-
-def test_a_form_that_has_one_document_only(client: PersistenceClient) -> None:
-    form = client.form("hr", "one", 1)
-    form.publish(FORM.format("<singleton>true</singleton>").replace(">trip<", ">one<"))
-    form.create(data("x"), "first")
-    with pytest.raises(ConflictError, match="only one document"):
-        form.create(data("x"), "second")
 
 
 def test_importing_the_client_loads_nothing_of_a_service() -> None:

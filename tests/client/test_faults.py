@@ -1,6 +1,5 @@
 """What the client does when a service is busy, silent, gone or odd: it repeats what is safe, and nothing else."""
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from persistence.errors import (
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.texts import Instant
-from tests.providers import Provider, Reply, dripping, providing
+from tests.providers import Provider, Reply, providing
 
 FACTS = "Svc-Form-Definition-Version: 1\r\nETag: x\r\n"
 FOUND = f"HTTP/1.1 200 OK\r\n{FACTS}Content-Length: 4\r\n\r\n<a/>"
@@ -135,27 +134,6 @@ def test_repetitions_are_bounded_in_number_and_time() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_service_that_is_silent_is_not_waited_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        silent = listening.getsockname()[1]
-        with form(silent, silence=0.2, attempts=1) as client, pytest.raises(RemoteTimeoutError, match="in time"):
-            client.load("d")
-
-
-@pytest.mark.parametrize(
-    ("status", "error"), [("200 OK", RemoteTimeoutError), ("503 Busy\r\nContent-Type: text/plain", BusyError)]
-)
-def test_a_service_that_never_comes_to_the_end_of_its_answer_is_not_waited_for(
-    status: str, error: type[PersistenceError]
-) -> None:
-    began = time.monotonic()
-    with dripping(f"HTTP/1.1 {status}\r\nContent-Length: 9999\r\n{FACTS}\r\n".encode(), b"x") as url:
-        slow = int(url.rpartition(":")[2])
-        with form(slow, answer=0.2, attempts=1) as client, pytest.raises(error):
-            client.load("d")
-        assert time.monotonic() - began < 5
-
-
 def test_redirects_are_not_followed() -> None:
     answer = refused(307, "elsewhere\n", "Location: http://127.0.0.1:1/\r\n")
     with scripted(answer) as server, form(server.port) as client, pytest.raises(RemoteError, match="redirects"):
@@ -217,17 +195,6 @@ def test_a_page_with_fewer_documents_than_it_has_room_for_is_not_taken_for_the_l
     with scripted(*answers) as server, form(server.port) as client:
         assert [each.document for each in client.search(Query(size=2))] == ["a", "b"]
     assert [b"<page-number>%d<" % number in each.body for number, each in enumerate(server.received, 1)] == [True] * 3
-
-
-def test_a_cookie_is_not_kept() -> None:
-    """Connections are shared by users, and a cookie would be sent for the next one."""
-    with (
-        scripted(FOUND.replace("ETag", "Set-Cookie: s=1; Path=/\r\nETag"), FOUND) as server,
-        form(server.port) as client,
-    ):
-        client.load("d")
-        client.load("d")
-        assert "Cookie" not in server.received[1].headers
 
 
 def test_a_download_in_a_content_coding_is_no_content() -> None:

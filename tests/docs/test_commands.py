@@ -1,6 +1,9 @@
-"""Every command and option is described, and no page mentions one that does not exist."""
+"""Every command and option is described, also in the manual page, and no page mentions one that does not exist."""
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import click
@@ -8,6 +11,7 @@ import pytest
 
 from persistence.cli import commands
 from tests.docs import commands as reference
+from tests.docs import manual_page
 from tests.docs.markdown import DOCS, PAGES, blocks, prose, rows, spans
 
 Words = tuple[str, ...]
@@ -104,3 +108,32 @@ def test_a_command_that_does_not_exist_is_found() -> None:
         "persistence config rout",
         "--slow",
     ]
+
+
+# The manual page
+
+
+@pytest.fixture
+def manual(tmp_path: Path) -> Path:
+    written = tmp_path / "persistence.1"
+    written.write_text(manual_page.page("2026-03-04"))
+    return written
+
+
+@pytest.mark.parametrize("program", [("groff", "-man", "-ww", "-z", "-Tutf8"), ("mandoc", "-Tlint")])
+def test_programs_for_manual_pages_find_nothing_wrong(program: tuple[str, ...], manual: Path) -> None:
+    if shutil.which(program[0]) is None:
+        pytest.skip(f"{program[0]} is not installed")
+    done = subprocess.run([*program, manual], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_man_shows_every_command_and_its_exit_statuses(manual: Path) -> None:
+    if shutil.which("man") is None:
+        pytest.skip("man is not installed")
+    environment = {"MANWIDTH": "100", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["man", "-l", manual], capture_output=True, text=True, check=True, env=environment)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "persistence backup [OPTIONS] DEST" in lines
+    assert lines.count("Exit status:") == len(list(reference.leaves()))
+    assert "persistence search hr/leave 'back pain' --drafts exclude" in lines

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
 
 from hypothesis import strategies as st
 
-from tests.forms.vectors import COMPONENT, META_2019, Form, bind, cell, grid, section
+from tests.forms.vectors import Form, bind, cell, grid, section, template, use
 
 
 @dataclass(frozen=True)
@@ -30,87 +32,56 @@ class Section:
 
 def forms(*, fewest: int = 0, own_names: bool = True, repeats_in_templates: bool = True) -> st.SearchStrategy[Form]:
     """Forms whose repeats have at least ``fewest`` iterations, called as their author likes if ``own_names``."""
-    count = st.none() | st.integers(fewest, 3)
+    iterations = st.none() | st.integers(fewest, 3)
     iteration = st.sampled_from([None, "it", "x.y"] if own_names else [None])
-    grids = st.builds(Grid, st.integers(0, 3), count, iteration, st.booleans())
-    templates = st.builds(Section, st.none(), count, iteration)
+    grids = st.builds(Grid, st.integers(0, 3), iterations, iteration, st.booleans())
+    templates = st.builds(Section, st.none(), iterations, iteration)
     sections = st.recursive(
-        st.builds(Section, st.lists(grids, max_size=3).map(tuple), count, iteration) | templates,
-        lambda inner: st.builds(Section, st.lists(grids | inner, max_size=3).map(tuple), count, iteration),
+        st.builds(Section, st.lists(grids, max_size=3).map(tuple), iterations, iteration) | templates,
+        lambda inner: st.builds(Section, st.lists(grids | inner, max_size=3).map(tuple), iterations, iteration),
         max_leaves=6,
     )
-    inside = count if repeats_in_templates else st.none()
+    inside = iterations if repeats_in_templates else st.none()
     used = st.lists(st.builds(Grid, st.integers(0, 3), inside, iteration, st.booleans()), max_size=3)
     return st.builds(_form, st.lists(sections, max_size=3), used)
 
 
 def _form(sections: list[Section], used: list[Grid]) -> Form:
-    library = _Parts("u")
-    for each in used:
-        library.add(each)
-    main = _Parts("n", library.data)
-    for outer in sections:
-        main.add(outer)
+    names = map("u{}".format, count())
+    library = _joined(_slots(each, names, "") for each in used)
+    names = map("n{}".format, count())
+    main = _joined(_slots(each, names, library.data) for each in sections)
+    xbl = template("used", library.binds, library.body)
+    return Form(f"<form>{main.data}</form>", main.binds, main.body, main.templates, xbl=xbl)
+
+
+def _joined(parts: Iterable[Form]) -> Form:
+    slots = [(each.data, each.binds, each.body, each.templates) for each in parts]
+    return Form(*map("".join, zip(*slots, strict=True))) if slots else Form("")
+
+
+def _slots(part: Grid | Section, names: Iterator[str], used: str) -> Form:
+    """The slots of a section or grid; ``used`` is the data of the section template."""
+    name = next(names)
+    if isinstance(part, Grid):
+        inner = _joined(_control(next(names), is_old=part.is_old) for _ in range(part.controls))
+    elif part.inside is None:
+        inner = Form(used, body=use("used"))
+    else:
+        inner = _joined(_slots(each, names, used) for each in part.inside)
+    view = grid if isinstance(part, Grid) else section
+    if part.iterations is None:
+        return Form(f"<{name}>{inner.data}</{name}>", bind(name, inner.binds), view(name, inner.body), inner.templates)
+    iteration = f"{name}-{part.iteration or 'iteration'}"
     return Form(
-        f"<form>{main.data}</form>",
-        main.binds,
-        main.body,
-        main.templates,
-        META_2019,
-        f"""<xbl:xbl><xbl:binding class="fr-section-component" element="component|used" xmlns:component="{COMPONENT}">
-              <xbl:implementation><xf:model><xf:bind id="fr-form-binds">{library.binds}</xf:bind></xf:model>
-              </xbl:implementation><xbl:template><xf:group>{library.body}</xf:group></xbl:template></xbl:binding></xbl:xbl>""",
+        f"<{name}>{f'<{iteration}>{inner.data}</{iteration}>' * part.iterations}</{name}>",
+        bind(name, bind(iteration, inner.binds)),
+        view(name, inner.body, f""" repeat="content" template="instance('{name}-template')\""""),
+        f'<xf:instance id="{name}-template"><{iteration}/></xf:instance>{inner.templates}',
     )
 
 
-@dataclass
-class _Parts:
-    """The slots of a form, as they grow."""
-
-    prefix: str
-    used: str = ""
-    data: str = ""
-    binds: str = ""
-    body: str = ""
-    templates: str = ""
-    named: list[str] = field(default_factory=list)
-
-    def add(self, part: Grid | Section) -> None:
-        name = self._name()
-        inner = _Parts(self.prefix, self.used, named=self.named)
-        if isinstance(part, Grid):
-            inner._add_controls(part)
-        elif part.inside is None:
-            inner.data = self.used
-            inner.body = f'<component:used xmlns:component="{COMPONENT}"/>'
-        else:
-            for each in part.inside:
-                inner.add(each)
-        self._wrap(part, name, inner)
-
-    def _wrap(self, part: Grid | Section, name: str, inner: _Parts) -> None:
-        iteration = f"{name}-{part.iteration or 'iteration'}"
-        view = grid if isinstance(part, Grid) else section
-        if part.iterations is None:
-            self.data += f"<{name}>{inner.data}</{name}>"
-            self.binds += bind(name, inner.binds)
-            self.body += view(name, inner.body)
-        else:
-            each = f"<{iteration}>{inner.data}</{iteration}>"
-            self.data += f"<{name}>{each * part.iterations}</{name}>"
-            self.binds += bind(name, bind(iteration, inner.binds))
-            self.body += view(name, inner.body, f""" repeat="content" template="instance('{name}-template')\"""")
-            self.templates += f'<xf:instance id="{name}-template"><{iteration}/></xf:instance>'
-        self.templates += inner.templates
-
-    def _add_controls(self, part: Grid) -> None:
-        for _ in range(part.controls):
-            name = self._name()
-            self.data += f"<{name}>{len(self.named)}</{name}>"
-            self.binds += bind(name, more=' required="true()"')
-            control = cell(name, place=f'x="{len(self.named)}"')
-            self.body += control.replace("fr:c", "xh:td") if part.is_old else control
-
-    def _name(self) -> str:
-        self.named.append(f"{self.prefix}{len(self.named)}")
-        return self.named[-1]
+def _control(name: str, *, is_old: bool) -> Form:
+    control = cell(name, place=f'x="{name[1:]}"')
+    view = control.replace("fr:c", "xh:td") if is_old else control
+    return Form(f"<{name}>{name}</{name}>", bind(name, more=' required="true()"'), view)

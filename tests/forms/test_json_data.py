@@ -9,6 +9,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError
+from persistence.forms import json_data
 from persistence.forms.controls import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.forms.json_data import as_json, structure_as_json, written_over
 from persistence.limits import MOST_TREE_NODES
@@ -130,10 +131,13 @@ def test_files_are_objects(sent: dict[str, Any], before: str, after: str) -> Non
         (b"<form/>", "the body is not JSON"),
         (b"\xff\xfe", "the body is not JSON"),
         (b'{"a":' * 100_000, "the body is not JSON"),
-        ({"items": {"lines": [{}] * (MOST_TREE_NODES // 2 + 3)}}, "more than 500000 elements"),
+        ({"items": {"lines": [{}] * 600}}, "more than 1000 elements"),
     ],
 )
-def test_what_the_form_does_not_have_is_refused_with_the_cause(sent: dict[str, Any] | bytes, cause: str) -> None:
+def test_what_the_form_does_not_have_is_refused_with_the_cause(
+    sent: dict[str, Any] | bytes, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_data, "MOST_TREE_NODES", 1000)
     with pytest.raises(BadRequestError) as error:
         written(DATA, sent)
     assert cause in str(error.value)

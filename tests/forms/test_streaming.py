@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable
 from itertools import combinations, pairwise
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -188,27 +187,6 @@ def test_hostile_documents_are_refused_in_one_line_within_seconds(name: str) -> 
     [text] = found
     assert text is not None
     assert "\n" not in text
-
-
-@pytest.mark.long
-def test_names_are_forgotten_with_their_document() -> None:
-    """Ever new names must not fill the memory of a worker, nor make it refuse the next ones."""
-    many_names(0)
-    before = resident()
-    for round_ in range(1, 20):
-        many_names(round_)
-    assert resident() - before < 20 << 20
-
-
-def many_names(round_: int) -> None:
-    """Parse a document whose names nobody has used before."""
-    check(b"<r>" + b"".join(b"<n%d_%d_%s/>" % (round_, number, b"x" * 100) for number in range(20_000)) + b"</r>")
-
-
-def resident() -> int:
-    """Memory of this process, in bytes."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
 
 
 def test_tokens_up_to_the_limit_are_quick_and_longer_ones_refused() -> None:
@@ -430,15 +408,24 @@ def test_the_work_is_done_in_a_thread_that_ends_and_its_exceptions_come_out() ->
 GROWTH = """
 from persistence.errors import BadRequestError
 from persistence.forms.definition_tree import on_tree
+from persistence.xml import Streaming, XmlCheck
 
 def resident():
     for line in open("/proc/self/status"):
         if line.startswith("VmRSS"):
             return int(line.split()[1]) << 10
 
-def parse(number):
+def document(number):
     names = (f"a-rather-long-name-as-machines-make-them-{number}-{n}" for n in range(15_000))
-    on_tree(b"<r>" + "".join(f"<{name}/>" for name in names).encode() + b"</r>", lambda tree: None)
+    return b"<r>" + "".join(f"<{name}/>" for name in names).encode() + b"</r>"
+
+def check(number):
+    for parser in (Streaming(), XmlCheck()):
+        with parser:
+            parser.read([document(number)])
+
+def parse(number):
+    on_tree(document(number), lambda tree: None)
 
 def refuse(tree):
     for element in list(tree.iter()):
@@ -452,9 +439,7 @@ def refused():
 
 on_tree(b"<r/>", str)
 """
-EVER_NEW = (
-    "for n in range(5): parse(n)\nbefore = resident()\nfor n in range(5, 50): parse(n)\nprint(resident() - before)"
-)
+EVER_NEW = "for n in range(5): {0}(n)\nbefore = resident()\nfor n in range(5, 50): {0}(n)\nprint(resident() - before)"
 REFUSED = "before = resident()\nrefused()\nprint(resident() - before)"
 
 
@@ -462,11 +447,12 @@ REFUSED = "before = resident()\nrefused()\nprint(resident() - before)"
 @pytest.mark.parametrize(
     ("script", "most"),
     [
-        pytest.param(EVER_NEW, 20 << 20, marks=pytest.mark.long, id="ever new names"),
+        pytest.param(EVER_NEW.format("check"), 20 << 20, marks=pytest.mark.long, id="ever new names"),
+        pytest.param(EVER_NEW.format("parse"), 20 << 20, marks=pytest.mark.long, id="trees of ever new names"),
         pytest.param(REFUSED, 15 << 20, id="refused"),
     ],
 )
-def test_trees_do_not_fill_the_memory(script: str, most: int) -> None:
+def test_documents_do_not_fill_the_memory(script: str, most: int) -> None:
     """Of 675 000 names, a thread that stayed would keep almost 50 MB; the exception of a refusal, the tree."""
     command = [sys.executable, "-c", GROWTH + script]
     assert int(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout) < most

@@ -14,8 +14,9 @@ from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.rules import AccessTokens
 from tests import service as services
-from tests.http.test_permissions import LEA, definition, operations
+from tests.http.test_permissions import LEA
 from tests.in_process import serving
+from tests.published import definition
 from tests.service import V1, Answer, Service, alone, running
 from tests.waiting import eventually
 
@@ -65,7 +66,7 @@ def by(path: str, secret: str) -> str:
 
 
 def stored(service: Service, permissions: str = BEARERS + OWN, document: str = "A") -> None:
-    service.put(f"{FORM}/form/form.xhtml", definition(permissions), **V1)
+    service.put(f"{FORM}/form/form.xhtml", definition(f"<permissions>{permissions}</permissions>"), **V1)
     assert service.put(f"{FORM}/data/{document}/data.xml", **V1, **LEA).status == 201
     assert service.put(f"{FORM}/data/{document}/a.bin", b"1", **V1, **LEA).status == 201
     assert service.put(f"{FORM}/draft/{document}/data.xml", **V1, **LEA).status == 201
@@ -75,7 +76,7 @@ def test_a_bearer_may_do_what_token_and_permission_have(service: Service, tmp_pa
     stored(service)
     secret = token(tmp_path, ("read", "update"))
     read = service.get(by(PATH, secret))
-    assert (read.status, operations(service, read)) == (200, "read update")
+    assert (read.status, read[service.prefix + "Operations"]) == (200, "read update")
     assert service.head(by(PATH, secret)).status == 200
     assert service.put(by(PATH, secret)).status == 204
     assert service.get(by(f"{FORM}/data/A/a.bin", secret)).body == b"1"
@@ -106,9 +107,9 @@ def test_a_bearer_reads_the_history_and_the_differences(service: Service, tmp_pa
 
 
 def stored_again(service: Service, permissions: str) -> None:
-    service.publish(FORM, definition(None), **V1)
+    service.publish(FORM, definition(""), **V1)
     service.save(FORM, "A")
-    service.publish(FORM, definition(permissions), **V1)
+    service.publish(FORM, definition(f"<permissions>{permissions}</permissions>"), **V1)
 
 
 READERS = '<permission operations="read -list"><anyone-with-token/></permission>'
@@ -128,7 +129,9 @@ def test_token_and_permission_must_both_allow(tmp_path: Path, permissions: str, 
         stored_again(service, permissions)
         path, may = by(PATH, token(tmp_path, granted.split())), allowed.split()
         said = service.get(path)
-        assert (said.status, operations(service, said) or "") == ((200, allowed) if "read" in may else (403, ""))
+        assert (said.status, said[service.prefix + "Operations"] or "") == (
+            (200, allowed) if "read" in may else (403, "")
+        )
         assert service.put(path).status == (204 if "update" in may else 403)
         assert service.delete(path).status == (204 if "delete" in may else 403)
 
@@ -172,7 +175,7 @@ def test_every_wrong_token_is_refused_in_the_same_words(service: Service, tmp_pa
 
 def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Service, tmp_path: Path) -> None:
     """Behind a proxy it is the proxy's to judge."""
-    service.put(f"{FORM}/form/form.xhtml", definition(None), **V1)
+    service.put(f"{FORM}/form/form.xhtml", definition(""), **V1)
     assert service.put(by(PATH, "x"), **V1).status == 201
     assert service.get(by(PATH, "x")).status == 200
     stored_again(service, BEARERS + '<permission operations="create -list"/>')
@@ -247,7 +250,7 @@ def test_a_key_that_the_settings_name_issues_tokens(tmp_path: Path, dialect: str
         answer = issued(service, "operations=read,update&expires=1h", desk)
         assert (answer.status, answer["Cache-Control"]) == (200, "no-store")
         service.extra = {"Authorization": f"Bearer {other}"}
-        assert operations(service, service.get(by(PATH, answer.cause))) == "read update"
+        assert service.get(by(PATH, answer.cause))[service.prefix + "Operations"] == "read update"
         assert (issued(service).status, issued(service, key=desk, **V1).status) == (403, 200)
         for query in (
             *("", "operations=read", "expires=1h", "operations=&expires=1h", "operations=list&expires=1h"),

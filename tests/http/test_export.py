@@ -32,9 +32,8 @@ from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of
 from tests import orders
 from tests import service as services
-from tests.cli.test_parquet import files as tables
-from tests.cli.test_parquet import typed_definition
-from tests.cli.test_workbooks import sheets
+from tests.cli.test_tables import files as tables
+from tests.cli.test_tables import sheets, typed_definition
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
@@ -177,7 +176,7 @@ def documents_of(answer: Answer) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["xlsx", "parquet"])
 def test_a_table_has_the_data_of_one_form(choice: Service, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it, tests/cli/test_workbooks.py and test_parquet.py show."""
+    """What is in it, tests/cli/test_tables.py shows."""
     query = f"{EXPORT}/hr/leave?format={kind}&drafts=include&form-version=all"
     answer = choice.raw("GET", query)
     drafts = [] if services.is_proxied else ["D/1"]

@@ -1,6 +1,5 @@
 """LOCK and UNLOCK (spec crud 7), and the property that keeps others from writing to a leased document."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,7 @@ from tests.http.stories import play, require_holder, stories
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
 from tests.served import served
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone, lockinfo
-from tests.waiting import eventually
+from tests.service import PROVIDER, PUBLIC, V1, Service, lockinfo
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 XML = {"Content-Type": "application/xml"}
@@ -86,18 +84,6 @@ def test_leases(service: Service, form: str, name: str, story: str) -> None:
 )
 def test_leases_as_in_the_real_system(lenient: Service, form: str, story: str) -> None:
     play(lenient, form, story)
-
-
-def test_a_lease_ends_by_itself(service: Service, form: str) -> None:
-    path = f"{form}/data/{form[4:12]}/data.xml"
-    assert lock(service, path, timeout="Second-1").status == 200
-    refused = lock(service, path, "bob")
-    while refused.status == 423:
-        assert refused["Timeout"] == "Second-1"
-        time.sleep(0.1)
-        refused = lock(service, path, "bob")
-    assert refused.status == 200
-    assert unlock(service, path, "bob").status == 200
 
 
 TIMEOUTS = {
@@ -215,37 +201,6 @@ def test_who_may_not_save_a_document_cannot_keep_its_owner_from_it(started: Serv
 )
 def test_a_lease_is_of_its_form_where_it_keeps_others_from_writing(started: Service, form: str, story: str) -> None:
     play(started, form, story, id=form[4:12])
-
-
-def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
-    for user, status in (("lea", 200), ("bob", 423), ("lea", 200)):
-        with serving(tmp_path, alone=True) as service:
-            assert lock(service, f"{form}/data/D/data.xml", user).status == status
-
-
-def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str) -> None:
-    """LOCK, save, and give back: whichever worker answers, the other user waits, and is told for how long."""
-    path, enforced = f"{form}/data/D/data.xml", '"svc.persistence.files.enforce-lease" = true\n'
-    with alone(tmp_path, workers=2, settings=enforced) as service:
-
-        def save(user: str, text: str) -> Answer:
-            return service.put(path, f"<d>{text}</d>".encode(), Username=user, **V1)
-
-        eventually(lambda: service.log.read_bytes().count(b"Booting worker") >= 2)
-        assert save("lea", "new").status == 201
-        for holder, other in (("lea", "bob"), ("bob", "lea")):
-            assert lock(service, path, holder).status == 200
-            for turn in range(8):  # more than enough for each worker to answer some
-                assert save(holder, f"{holder} {turn}").status == 204
-                refused = save(other, "lost")
-                assert (refused.status, holder in refused.cause) == (423, True)
-                assert 590 <= int((refused["Timeout"] or "").removeprefix("Second-")) <= 600
-                assert service.delete(path, Username=other).status == 423
-                require_holder(lock(service, path, other), holder)
-                require_holder(unlock(service, path, other), holder)
-            assert service.get(path).body == f"<d>{holder} 7</d>".encode()
-            assert unlock(service, path, holder).status == 200
-            assert save(other, other).status == 204
 
 
 class Elsewhere:

@@ -217,18 +217,6 @@ def test_a_missing_attachment_keeps_a_form_from_being_published(service: Service
     assert said(publish(service, designed))[2:] == ("3", "1")
 
 
-def test_the_designers_own_sequence_publishes_as_well(service: Service, form: str, designed: str) -> None:
-    """Forms 6.7: attachments first, then the definition, all with next."""
-    for _ in range(2):
-        for name in ("0a1b.bin", "100%25.css"):
-            service.put(f"{form}/form/{name}", b"x", Form_Definition_Version="next")
-        last = service.put(
-            f"{form}/form/form.xhtml?document={designed}", definition(form), Form_Definition_Version="next"
-        )
-    assert last[service.prefix + "Form-Definition-Version"] == "2"
-    assert service.get(f"{form}/form/0a1b.bin", Form_Definition_Version=2).status == 200
-
-
 UNKNOWN = '<permissions><permission operations="*"/></permissions>'
 UNREADABLE = {b"<a": "not well-formed", b"": "not well-formed", b"<!DOCTYPE a><a/>": "DOCTYPE", b"<a/>": "no metadata"}
 BAD = [

@@ -196,6 +196,15 @@ def test_documents_are_read_and_saved_while_they_are_reencrypted(service: Servic
     assert not traces(service.data / form / "data", *SECRETS)
 
 
+def older_scan(service: Service, form: str) -> bytes:
+    """The first content of the scan."""
+    (record,) = (service.data / form / "data/1/.history").glob("2*.scan.bin.json")
+    instant = re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", record.name[:24])
+    got = service.get(f"{form}/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
+    assert got.status == 200, got.cause
+    return got.body
+
+
 @pytest.mark.parametrize("after", [9, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 2, 5, 14, 20))])
 def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path: Path, after: int) -> None:
     keys_of(tmp_path).new()
@@ -211,10 +220,7 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
                 assert got.status == 200, name
                 wanted = {"scan.bin": CONTENT[::-1], "photo.bin": CONTENT}.get(name.split("/")[-1])
                 assert got.body == wanted if wanted else texts(got.body)[0] == SECRETS[0]
-            for older in (service.data / "a/b/data/1/.history").glob("2*.bin.json"):
-                instant = re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", older.name[:24])
-                got = service.get(f"a/b/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
-                assert got.body == CONTENT, got.cause
+            assert older_scan(service, "a/b") == CONTENT
             assert persistence(service, "reencrypt", "a/b").returncode == 0
         assert not traces(service.data, *SECRETS)
         assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
@@ -353,15 +359,6 @@ def bodies(apart: Service, form: str) -> list[Path]:
     return sorted(path for path in found if path.is_file())
 
 
-def older_scan(apart: Service, form: str) -> bytes:
-    (record,) = (apart.data / form / "data/1/.history").glob("2*.scan.bin.json")
-    day, clock = record.name[:24].split("T")
-    instant = f"{day}T{clock.replace('-', ':')}"
-    got = apart.get(f"{form}/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
-    assert got.status == 200, got.cause
-    return got.body
-
-
 def test_bodies_elsewhere_are_reencrypted_with_their_history_and_opened_again(apart: Service, form: str) -> None:
     tags = plain_form(apart, form)
     keys, big = keys_of(apart.data.parent), apart.data.parent / "big"
@@ -389,18 +386,3 @@ def test_bodies_elsewhere_are_reencrypted_with_their_history_and_opened_again(ap
     assert [body.read_bytes() for body in bodies(apart, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
     attach(apart, f"{form}/data/1/scan.bin", body=b"next")
     assert len(bodies(apart, form)) == 4
-
-
-def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(apart: Service, form: str) -> None:
-    """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
-    plain_form(apart, form)
-    assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    done = persistence(apart, "reencrypt", "--config", str(apart.data.parent / "settings.toml"), form, killed_at=12)
-    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
-    assert [body.name[0] for body in bodies(apart, form)].count(".") == 1
-    for _ in range(2):
-        assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
-        assert apart.get(f"{form}/data/1/photo.bin").body == CONTENT
-        assert older_scan(apart, form) == CONTENT
-        assert "0 revisions" in reencrypt(apart, form)
-    assert [body.read_bytes().startswith(MAGIC) for body in bodies(apart, form)] == [True, False, True]

@@ -162,20 +162,22 @@ def test_without_a_header_it_is_version_1_that_must_be_published(started: Servic
     play(started, form, f"PUT data/D -> {status}\nPUT form v=1\nPUT data/D -> {201 if status == 404 else 400}")
 
 
-@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_data_that_is_there_already_can_be_read_and_deleted(tmp_path: Path, dialect: str, face: str) -> None:
+def test_data_that_is_there_already_can_be_read_and_deleted(tmp_path: Path) -> None:
     """A tree from before the property was set, which asks for no publication."""
-    with serving(tmp_path, dialect=dialect, alone=True) as service:
-        play(replace(service, face=face), "a/b", "PUT data/D data/E v=1 -> 201\nPUT data/F v=99 -> 201")
-    settings = f'"{DIALECTS[dialect].property_prefix}persistence.files.published-only" = true'
-    with serving(tmp_path, dialect=dialect, settings=settings, alone=True) as service:
+    with serving(tmp_path, alone=True) as service:
+        play(service, "a/b", "PUT data/D data/E data/G v=1 -> 201\nPUT data/F v=99 -> 201")
+    with serving(tmp_path, settings='"svc.persistence.files.published-only" = true', alone=True) as service:
         told = """
             GET data/D -> 200
             PUT data/D v=1 -> 404
-            DELETE data/D v=1 -> 204"""
-        play(replace(service, face=face), "a/b", told)
-        assert service.delete("a/b/data/", **V1).status == 200
+            DELETE data/D v=1 -> 204
+            FACE provider
+            GET data/E -> 200
+            PUT data/E v=1 -> 404
+            DELETE data/E v=1 -> 204
+            FACE public
+            DELETE data/ v=1 -> 200"""
+        play(service, "a/b", told)
 
 
 # What the settings file says of properties.
@@ -199,14 +201,10 @@ def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) 
     assert "the property svc.persistence.hr.autosave has no effect: no form has that provider" in said
 
 
-def test_a_format_can_differ_from_form_to_form(tmp_path: Path) -> None:
-    settings = (
-        '"svc.persistence.provider.hr.*.data" = "new"\n"svc.persistence.new.data-format-version" = "2019.1.0"\n'
-        '"svc.persistence.provider.shop.*.data" = ""\n'
-    )
-    with serving(tmp_path, settings=settings) as service:
-        assert service.put("hr/leave/data/D/data.xml?data-format-version=2019.1.0").status == 201
-        assert service.put("lab/leave/data/D/data.xml?data-format-version=2019.1.0").status == 400
+def test_a_form_without_a_provider_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    with serving(tmp_path, settings='"svc.persistence.provider.shop.*.data" = ""\n') as service:
         unknown = service.put("shop/order/data/D/data.xml")
-        assert unknown.status == 500
-        assert unknown.cause == "no provider is configured: svc.persistence.provider.shop.order.data is blank"
+    assert (unknown.status, unknown.cause) == (
+        500,
+        "no provider is configured: svc.persistence.provider.shop.order.data is blank",
+    )

@@ -1,4 +1,4 @@
-"""Archives for tests: of a tree with all that it has, and comparisons of trees."""
+"""Archives for tests, and comparisons of trees."""
 
 import io
 import os
@@ -6,24 +6,8 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from persistence.forms.archive_metadata import write_metadata
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    ArchiveEntry,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    entry_of,
-)
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.storage.reader import StoreReader
-from persistence.storage.stored_revision import StoredRevision
-
-
-def archive_of(root: Path | str) -> bytes:
-    """Every revision in a tree, as a ZIP file."""
-    return zipped(dict(entries(StoreReader(str(root)))))
 
 
 def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -33,18 +17,6 @@ def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
         for name, content in files.items():
             archive.writestr(name, content)
     return held.getvalue()
-
-
-def entries(store: StoreReader) -> Iterator[tuple[str, bytes]]:
-    """The entries of a tree."""
-    for address in addresses(store):
-        current = store.read(address, content=True)
-        assert current is not None
-        yield from _entry(address, current, is_current=True)
-        for instant in store.revisions(address):
-            older = store.read_revision(address, instant, content=True)
-            assert older is not None
-            yield from _entry(address, older, is_current=False)
 
 
 def addresses(store: StoreReader) -> Iterator[Address]:
@@ -57,16 +29,6 @@ def addresses(store: StoreReader) -> Iterator[Address]:
             for document in store.documents(form, collection):
                 data = DocumentAddress(form, collection, document, DATA_XML)
                 yield from (data.moved(collection, name) for name in store.names(data))
-
-
-def _entry(address: Address, found: StoredRevision, *, is_current: bool) -> Iterator[tuple[str, bytes]]:
-    sidecar = found.sidecar
-    entry = entry_of(address, sidecar.version, sidecar.modified, is_current=is_current)
-    if found.file is not None:
-        with found.file:
-            yield entry.path, found.file.read()
-    beside = ArchiveEntry(entry.address, entry.version, entry.instant, is_metadata=True)
-    yield beside.path, write_metadata(sidecar)
 
 
 def tree(root: Path | str) -> dict[str, tuple[bytes, int]]:

@@ -1,16 +1,19 @@
-"""Imports in the process of a test: a source in one tree, with what becomes of it."""
+"""Imports and exports in the process of a test: a source in one tree, with what becomes of it."""
 
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from persistence.catalog import Catalog
 from persistence.crypto import EncryptionKeys
 from persistence.dialect import DIALECTS
+from persistence.model.queries import ExportQuery
 from persistence.properties.properties import Properties
 from persistence.providers.opened import open_index, provider_of_tree
 from persistence.providers.router import only
-from persistence.services.codec import EncryptionAtRest, EncryptionCodec
+from persistence.services.codec import AS_STORED, EncryptionAtRest, EncryptionCodec
+from persistence.services.exporting import Export
 from persistence.services.import_plans import ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
@@ -56,3 +59,8 @@ def lines_source(text: bytes) -> ImportSource:
 def results(outcomes: list[TransferOutcome]) -> list[tuple[str, str]]:
     """Names and results."""
     return [(each.name, each.result.value) for each in outcomes]
+
+
+def export_of(store: Store, **query: Any) -> bytes:
+    """An archive of what a query selects in a tree."""
+    return b"".join(Export(importer(store).router, AS_STORED, ExportQuery(**query)).archive(print, lambda: None))

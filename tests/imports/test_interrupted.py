@@ -11,13 +11,14 @@ import pytest
 
 from persistence.errors import DiskFullError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.queries import RevisionHistory
 from persistence.services import importing
 from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 from persistence.storage.store import Store
-from tests.imports.archives import archive_of, tree
-from tests.imports.importing import LARGEST, importer, lines_source, run
+from tests.imports.archives import tree
+from tests.imports.importing import LARGEST, export_of, importer, lines_source, run
 from tests.imports.test_json_lines import T1, T2, T3, line
 from tests.initialised import initialised
 
@@ -33,7 +34,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, 
     root = Path(initialised(tmp_path_factory.mktemp("from") / "data"))
     with Store(str(root), lock_timeout=5) as store:
         run(importer(store), lines_source(lines))
-    return archive_of(root), tree(root)
+        return export_of(store, history=RevisionHistory.INCLUDE, with_drafts=True), tree(root)
 
 
 def counting(stop_at: int, action: Callable[[], None]) -> Iterator[pytest.MonkeyPatch]:

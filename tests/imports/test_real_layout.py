@@ -12,16 +12,14 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.queries import ExportQuery, RevisionHistory
-from persistence.services.codec import AS_STORED
-from persistence.services.exporting import Export
+from persistence.model.queries import RevisionHistory
 from persistence.services.import_plans import ImportSource
 from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferResult
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
 from tests.imports.archives import tree, zipped
-from tests.imports.importing import LARGEST, importer, lines_source, results, run, zip_source
+from tests.imports.importing import LARGEST, export_of, importer, lines_source, results, run, zip_source
 from tests.imports.test_json_lines import T1, T2, line
 from tests.initialised import initialised
 
@@ -204,9 +202,8 @@ def test_facts_of_the_real_export_are_attributes_and_timestamps(store: Store, *,
 def test_an_export_of_the_real_system_comes_back_equal(store: Store, tmp_path: Path) -> None:
     """Imported, exported, and imported into an empty tree; and the export has the facts where the real system reads."""
     run(importer(store), zip_of(real_zip(LATEST)))
-    router = importer(store).router
     for number, parameters in enumerate(({}, {"history": RevisionHistory.INCLUDE})):
-        data = b"".join(Export(router, AS_STORED, ExportQuery(**parameters)).archive(print, lambda: None))
+        data = export_of(store, **parameters)
         with Store(initialised(tmp_path / f"again{number}"), lock_timeout=5) as again:
             outcomes = run(importer(again), zip_of(data))
             assert [each.result for each in outcomes] == [TransferResult.IMPORTED] * 3

@@ -13,11 +13,11 @@ from tests.forms.vectors import Form
 from tests.imports.archives import tree, zipped
 from tests.in_process import serving
 from tests.initialised import initialised
-from tests.service import PUBLIC, Service
+from tests.service import PUBLIC, V1, Service
 
 FORM = "acme/order"
 DEFINITION = Form("<form/>", "", "").document().encode()
-V1, V2 = {"Form_Definition_Version": 1}, {"Form_Definition_Version": 2}
+V2 = {"Form_Definition_Version": 2}
 ANNA = {"Username": "anna", "Group": "sales", "Workflow_Stage": "begun"}
 
 
@@ -56,18 +56,24 @@ def fill(service: Service) -> None:
 
 
 def test_an_import_into_an_empty_tree_gives_the_same_tree(service: Service, tmp_path: Path) -> None:
-    archive = tmp_path / "all.zip"
-    to = Path(initialised(tmp_path / "to"))
-    options = ("--dialect", service.dialect)
-    everything = ("--history", "include", "--drafts")
-    exported = persistence("export", str(archive), *everything, *options, data=service.data)
+    """Also where it was unpacked or packed elsewhere: Windows has no colons in names, some programs write ./ first."""
+    archive, options = tmp_path / "all.zip", ("--dialect", service.dialect)
+    exported = persistence("export", str(archive), "--history", "include", "--drafts", *options, data=service.data)
     assert exported.returncode == 0, exported.stderr
-    dry = persistence("import", str(archive), "--dry-run", *options, data=to)
-    assert dry.returncode == 0, dry.stderr
-    assert tree(to) == {}
-    done = persistence("import", str(archive), *options, data=to)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert tree(to) == tree(service.data)
+    with zipfile.ZipFile(archive) as packed:
+        entries = {name: packed.read(name) for name in packed.namelist()}
+    for name, content in entries.items():
+        file = tmp_path / "unpacked" / re.sub(r"(T\d\d):(\d\d):(\d\d\.)", r"\1_\2_\3", name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    (tmp_path / "here.zip").write_bytes(zipped({f"./{name}": content for name, content in entries.items()}))
+    for source in ("all.zip", "unpacked", "here.zip"):
+        to = Path(initialised(tmp_path / f"of-{source}"))
+        dry = persistence("import", str(tmp_path / source), "--dry-run", *options, data=to)
+        assert (dry.returncode, tree(to)) == (0, {}), dry.stderr
+        done = persistence("import", str(tmp_path / source), *options, data=to)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert tree(to) == tree(service.data)
     again = persistence("import", str(archive), *options, data=to)
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr.splitlines()[:-1] == [
@@ -79,22 +85,3 @@ def test_an_import_into_an_empty_tree_gives_the_same_tree(service: Service, tmp_
     ]
     assert tree(to) == tree(service.data)
     assert findings(persistence("check", "--json", *options, data=to)) == []
-
-
-def test_an_archive_that_was_unpacked_or_packed_elsewhere_gives_the_same_tree(service: Service, tmp_path: Path) -> None:
-    """Windows has no colons in names, and some programs write ./ before all names."""
-    archive, options = tmp_path / "all.zip", ("--dialect", service.dialect)
-    exported = persistence("export", str(archive), "--history", "include", "--drafts", *options, data=service.data)
-    assert exported.returncode == 0, exported.stderr
-    with zipfile.ZipFile(archive) as packed:
-        entries = {name: packed.read(name) for name in packed.namelist()}
-    for name, content in entries.items():
-        file = tmp_path / "unpacked" / re.sub(r"(T\d\d):(\d\d):(\d\d\.)", r"\1_\2_\3", name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    (tmp_path / "here.zip").write_bytes(zipped({f"./{name}": content for name, content in entries.items()}))
-    for source in ("unpacked", "here.zip"):
-        to = Path(initialised(tmp_path / f"of-{source}"))
-        done = persistence("import", str(tmp_path / source), *options, data=to)
-        assert done.returncode == 0, done.stderr + done.stdout
-        assert tree(to) == tree(service.data)

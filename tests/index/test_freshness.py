@@ -200,21 +200,31 @@ def test_what_a_dead_process_has_noted_is_taken_in(memory: Memory, tmp_path: Pat
         assert names(each, token("text 1")) == []
 
 
+def between_reading_and_writing(monkeypatch: pytest.MonkeyPatch, happening: Callable[[], None]) -> None:
+    """Documents are read before the transaction that replaces their rows: let something happen meanwhile."""
+    ahead = staleness.Refresh._look_ahead  # noqa: SLF001
+
+    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
+        found = ahead(self, documents)
+        happening()
+        return found
+
+    monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
+
+
 def test_what_changes_between_reading_and_writing_is_read_again_if_others_have_changed_the_index(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Documents are read before the transaction that replaces their rows; meanwhile another process has one."""
     index, _ = index_of(tmp_path, memory)
     other, _ = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    read, real, ahead = list[str](), memory.read, staleness.Refresh._look_ahead  # noqa: SLF001
+    read, real = list[str](), memory.read
 
     def read_and_note(name: DocumentName, *rest: object) -> IndexedDocument | None:
         read.append(name.document)
         return real(name, *rest)  # type: ignore[arg-type]
 
-    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
-        found = ahead(self, documents)
+    def happening() -> None:
         memory.put("d1", content("later", 13))
         memory.delete("d2")
         memory.put("d3", content("in another version", 14, version=2))
@@ -223,13 +233,12 @@ def test_what_changes_between_reading_and_writing_is_read_again_if_others_have_c
         monkeypatch.undo()
         other.refresh(FORM, ["new"])  # nothing is to be replaced: there is no row of it yet
         monkeypatch.setattr(memory, "read", read_and_note)
-        return found
 
     memory.put("new", content("new", 12))
     for document in ("d0", "d1", "d2", "d3"):
         memory.put(document, content("changed", 12, version=2 if document == "d3" else 1))
     monkeypatch.setattr(memory, "read", read_and_note)
-    monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
+    between_reading_and_writing(monkeypatch, happening)
     index.refresh(FORM, ["new", "d0", "d1", "d2", "d3"])
     assert read == ["new", "d0", "d1", "d2", "d3", "d1", "d2", "d3"]
     assert names(index, token("changed")) == ["d0"]
@@ -245,14 +254,12 @@ def test_what_changes_between_reading_and_writing_is_brought_in_by_those_who_cha
     index, _ = index_of(tmp_path, memory)
     other, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    ahead, real, looks = staleness.Refresh._look_ahead, memory.fingerprints, list[str]()  # noqa: SLF001
+    real, looks = memory.fingerprints, list[str]()
 
-    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
-        found = ahead(self, documents)
+    def happening() -> None:
         change(memory, journal, "d1", "later", 13)
         journal.write(FORM, "new")
         memory.delete("new")
-        return found
 
     def look(document: str) -> tuple[str, str]:
         looks.append(document)
@@ -262,7 +269,7 @@ def test_what_changes_between_reading_and_writing_is_brought_in_by_those_who_cha
     for document in ("d0", "d1"):
         memory.put(document, content("changed", 12))
     with monkeypatch.context() as patched:
-        patched.setattr(staleness.Refresh, "_look_ahead", look_ahead)
+        between_reading_and_writing(patched, happening)
         patched.setattr(memory, "fingerprints", look)
         index.refresh(FORM, ["new", "d0", "d1"])
     assert looks == ["new", "d0", "d1"]
@@ -276,16 +283,9 @@ def test_a_document_is_read_again_by_a_definition_that_was_published_meanwhile(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, _ = index_of(tmp_path, memory)
-    ahead = staleness.Refresh._look_ahead  # noqa: SLF001
-
-    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
-        found = ahead(self, documents)
-        memory.publish(1, ("name", "free"))
-        return found
-
     assert len(names(index)) == 5
     memory.put("d0", content("changed", 12))
-    monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
+    between_reading_and_writing(monkeypatch, lambda: memory.publish(1, ("name", "free")))
     index.refresh(FORM, ["d0"])
     by_free_text = Query(controls=(ControlFilter("free", TextMatch.EXACT, "free changed"),))
     assert names(index, by_free_text) == names(index, token("changed")) == ["d0"]

@@ -68,14 +68,6 @@ def test_an_attachment_that_was_changed_is_damage_unless_it_is_named(workshop: W
     assert workshop.check("--deep").findings == []
 
 
-def test_an_edit_of_the_same_length_right_after_the_save_is_noticed(workshop: Workshop) -> None:
-    tag = workshop.put(DATA, b"<d>1</d>")
-    workshop.file(DATA).write_bytes(b"<d>2</d>")
-    assert workshop.get(DATA) == (200, b"<d>2</d>")
-    assert workshop.head(DATA)["ETag"] != tag
-    assert workshop.check().kinds == [("edited", DATA)]
-
-
 def test_a_revision_that_is_whole_in_the_history_stays_there(workshop: Workshop) -> None:
     """A refused write may have kept it before the edit."""
     modified = str(workshop.sidecar(DATA)["modified"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -50,12 +49,6 @@ def test_everything_is_saved_and_restored_to_where_other_settings_say(place: Sev
     assert not (other.parent / "big/.restoring").exists()
 
 
-def test_each_tree_in_it_can_be_copied_back_by_hand(place: Several) -> None:
-    saved = backup(place)
-    shutil.copytree(saved / "datasource/disk2", place.directory / "copy")
-    assert place.run("check", "--deep", "--data", str(place.directory / "copy")).status == 0
-
-
 def test_the_next_backup_links_what_has_not_changed_and_bodies_that_are_older_now(place: Several) -> None:
     first = backup(place)
     place.put(f"{THERE}/{SCAN}", b"third scan")
@@ -66,17 +59,6 @@ def test_the_next_backup_links_what_has_not_changed_and_bodies_that_are_older_no
     assert (second / there / SCAN).read_bytes() == b"third scan"
     older = max((second / there / ".history").iterdir())
     assert (first / there / SCAN).samefile(older)
-
-
-def test_where_a_second_tree_comes_later_the_first_is_still_linked(place: Several) -> None:
-    """One tree alone lies in the backup itself; with more of them it has a directory."""
-    alone = place.directory / "alone.toml"
-    alone.write_text(f'data = "{place.directory}/data"\n')
-    done = place.run("backup", str(place.directory / "backups"), file=alone)
-    assert done.status == 0, done
-    (first,) = (place.directory / "backups").glob("2*Z")
-    second = backup(place)
-    assert (first / "hr/leave/form/1/form.xhtml").samefile(second / "data/hr/leave/form/1/form.xhtml")
 
 
 @pytest.mark.parametrize("at", [1, 4, 9, 12])
@@ -151,16 +133,6 @@ def test_an_interrupted_restore_into_a_database_goes_on_beside_the_directories(
     assert place.run("move", "--from", uri, "--to", str(back), "--prepare", file=other).status == 0
     assert (back / THERE / "data.xml").read_bytes() == (place.directory / "disk2" / THERE / "data.xml").read_bytes()
     assert "destination is not empty" in place.run(*arguments, file=other).errors[-1]
-
-
-def test_what_a_power_cut_left_of_a_mark_is_no_content(place: Several) -> None:
-    """A mark is linked under another name before it has its own."""
-    saved = backup(place)
-    other = place.settings_for(place.directory / "other")
-    for path in ("data/layout.json.4711", "big/.restoring.4711"):
-        (other.parent / path).parent.mkdir()
-        (other.parent / path).write_text("")
-    assert place.run("restore", str(saved), file=other).status == 0
 
 
 def test_keys_are_saved_and_restored_on_request_only_and_never_overwritten(place: Several) -> None:

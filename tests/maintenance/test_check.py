@@ -1,6 +1,7 @@
 """``persistence check`` finds every kind of damage, changes nothing on its own, and repairs without losing content.
 
-Its output, adoption and what it leaves alone are in ``golden/check.txt`` and ``golden/adoption.txt``.
+Its output, adoption and what it leaves alone are in ``check.txt``, ``adoption.txt`` and ``damage.txt`` of the golden
+transcripts.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import contextlib
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 import time
@@ -27,7 +27,6 @@ from persistence.errors import StartupError
 from persistence.maintenance import check as checking
 from persistence.maintenance.check import ALL_SLICES, Slices, TreeCheck, within
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import fresh_id
@@ -36,16 +35,15 @@ from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.attachments import BodiesReader
-from persistence.storage.findings import FindingKind, Treatment
+from persistence.storage.findings import Treatment
 from persistence.storage.layout import CHECKED
 from persistence.storage.locks import STRIPES
 from persistence.storage.stored_revision import Integrity
 from tests.cli.test_commands import persistence
 from tests.maintenance.cases import HISTORY, REPAIRED, Case, garble_sidecar, lose_content, lose_first_content, rewrite
-from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, XHTML, Workshop
+from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, XHTML, Workshop
 from tests.opened import opened
 from tests.sidecars import resealed
-from tests.storage.bodies_contract import CAT
 from tests.storage.test_split_attachments import DirectoryPlace
 
 
@@ -98,25 +96,6 @@ def test_a_rebuilt_sidecar_has_what_is_surely_known(workshop: Workshop) -> None:
     assert "stage" not in after
 
 
-@pytest.mark.parametrize(("path", "way"), [(DATA, "newest whole"), (HISTORY, "digest")])
-def test_a_wrong_digest_is_found_by_a_deep_check_and_repaired(workshop: Workshop, path: str, way: str) -> None:
-    """The disk changed a content, and not its time."""
-    file = workshop.file(DATA) if path == DATA else workshop.history(DATA)[0]
-    time_of = file.stat().st_mtime_ns
-    file.write_bytes(file.read_bytes().replace(b"<d>", b"<e>").replace(b"</d>", b"</e>"))
-    os.utime(file, ns=(time_of,) * 2)
-    before = workshop.contents()
-    assert workshop.check().status == 0
-    checked = workshop.check("--deep")
-    assert checked.status == 4
-    assert [(kind, where.startswith(path)) for kind, where in checked.kinds] == [("digest-wrong", True)]
-    assert way in checked.findings[0]["what"]
-    assert workshop.check("--deep", "--repair").status == 3
-    assert workshop.check("--deep").findings == []
-    assert workshop.get(DATA) == (200, OLD if path == DATA else NEW)
-    assert before <= workshop.contents()
-
-
 def test_a_changed_owner_opens_nothing_until_it_is_adopted_by_name(workshop: Workshop) -> None:
     path = workshop.file(f"{DATA}.json")
     path.write_text(json.dumps(workshop.sidecar(DATA) | {"creator": "mallory"}))
@@ -127,35 +106,6 @@ def test_a_changed_owner_opens_nothing_until_it_is_adopted_by_name(workshop: Wor
     assert workshop.check("--adopt", f"{DATA}.json", "--as", "mia").status == 3
     assert workshop.get(DATA) == (200, NEW)
     assert workshop.sidecar(DATA)["creator"] == "mallory"
-    assert workshop.check("--deep").findings == []
-
-
-def test_a_document_that_was_moved_is_taken_in_with_its_history_when_it_is_named(workshop: Workshop) -> None:
-    older = str(workshop.sidecar(str(workshop.history(DATA)[0].relative_to(workshop.root)))["modified"])
-    tag = workshop.head(DATA)["ETag"]
-    workshop.file(DOCUMENT).rename(workshop.file("app/form/data/moved"))
-    assert workshop.get("app/form/data/moved/data.xml") == (500, b"")
-    assert workshop.check("--adopt", "app/form/data/moved").status == 3
-    assert workshop.get("app/form/data/moved/data.xml") == (200, NEW)
-    assert workshop.get("app/form/data/moved/data.xml", older) == (200, OLD)
-    assert workshop.head("app/form/data/moved/data.xml")["ETag"] == tag
-    assert workshop.check("--deep").findings == []
-
-
-@pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve"])
-def test_own_directories_that_are_gone_are_told_of_and_made_again(workshop: Workshop, name: str) -> None:
-    """``git clean`` removes them."""
-    shutil.rmtree(workshop.file(name))
-    checked = workshop.check()
-    assert checked.status == 0
-    assert ("own-missing", name) in checked.kinds
-    assert workshop.check("--repair").status == 3
-    assert workshop.check("--deep").findings == []
-
-
-def test_the_events_that_wait_for_their_delivery_are_the_services_own(workshop: Workshop) -> None:
-    workshop.file(".events").mkdir()
-    workshop.file(".events/outbox-1.sqlite").touch()
     assert workshop.check("--deep").findings == []
 
 
@@ -291,18 +241,6 @@ def test_a_terminal_gets_a_progress_bar_beside_the_lines(workshop: Workshop) -> 
     assert b"4/4" in shown
 
 
-def test_a_deletion_of_an_edit_that_was_killed_is_finished_and_not_adopted(workshop: Workshop) -> None:
-    """The edit is in the history, under a sidecar of its own; what somebody deleted must not come back."""
-    edit = b"<d>edited by hand</d>"
-    workshop.file(DATA).write_bytes(edit)
-    workshop.delete(DATA)
-    workshop.file(DATA).write_bytes(edit)  # as the kill leaves it
-    assert workshop.check().kinds == [("unfinished-removal", DATA)]
-    assert workshop.check("--repair", "--adopt", "--all").status == 3
-    assert workshop.get(DATA) == (404, b"")
-    assert workshop.check("--deep").findings == []
-
-
 # --- headers of encrypted attachments, verified without any key -------------------------------------------------------
 
 RING = KeyRing("a", {"a": bytes(32)})
@@ -380,74 +318,13 @@ def test_a_file_that_says_nothing_is_as_none(tmp_path: Path) -> None:
         assert Slices(str(tmp_path)).coverage().oldest is None
 
 
-# A check finds bodies in a directory of their own that are missing, cut off or rotten, and ignores other bodies.
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> DirectoryPlace:
-    """A tree with an attachment of two revisions, whose bodies are elsewhere."""
-    made = DirectoryPlace(tmp_path)
-    made.write(b"older")
-    made.write(b"newer")
-    return made
-
-
-def kinds_of(
-    place: DirectoryPlace, bodies_of: BodiesOf | None = None, *, deep: bool = False
-) -> list[tuple[FindingKind, str]]:
-    tree = FolderTree(place.root, lock_timeout=1)
-    properties = Properties.load({}, SVC.property_prefix)
+def test_a_body_that_waits_for_its_last_name_is_not_missed(tmp_path: Path) -> None:
+    place = DirectoryPlace(tmp_path)
+    stored = place.write(b"body")
+    body = place.base / "pics/album/data/D/1/cat.bin"
+    body.rename(body.with_name(f".cat.bin.{stored.id}"))
+    tree, properties = FolderTree(place.root, lock_timeout=1), Properties.load({}, SVC.property_prefix)
     index = opened(open_index(Settings(data=tree.root), properties, tree.root))
-    view = BodiesReader(str(place.base))
-    treatment, reader = Treatment(), partial(TreeReader.of, tree.root, properties)
-    bodies_of = bodies_of or (lambda _: view)
-    check = TreeCheck(tree, index, SVC, Integrity(), bodies_of, reader, treatment, deep=deep)
-    found = treatment.reports(check.findings())
-    reports = [report.finding for report in found if report is not None]
-    return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
-
-
-def body_of(place: DirectoryPlace, *, older: bool = False) -> Path:
-    directory = place.base / "pics/album/data/D/1"
-    return next((directory / ".history").iterdir()) if older else directory / "cat.bin"
-
-
-def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: DirectoryPlace) -> None:
-    assert kinds_of(place, deep=True) == []
-    stored = place.store.sidecar(CAT)
-    body_of(place).rename(body_of(place).with_name(f".cat.bin.{stored.id}"))
-    assert kinds_of(place, deep=True) == []
-
-
-def test_a_body_that_is_missing_or_has_another_size_is_damage(place: DirectoryPlace) -> None:
-    with body_of(place).open("ab") as file:
-        file.write(b"!")
-    assert kinds_of(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
-    body_of(place).unlink()
-    assert (FindingKind.BODY_MISSING, "cat.bin") in kinds_of(place)
-
-
-def test_the_body_of_an_older_revision_counts_too(place: DirectoryPlace) -> None:
-    name = body_of(place, older=True).name
-    body_of(place, older=True).unlink()
-    assert kinds_of(place) == [(FindingKind.BODY_DAMAGED, name)]
-
-
-def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them(place: DirectoryPlace) -> None:
-    status = body_of(place).stat()
-    body_of(place).write_bytes(b"wrong")
-    assert kinds_of(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
-    os.utime(body_of(place), ns=(status.st_mtime_ns, status.st_mtime_ns))
-    assert kinds_of(place) == []
-    assert kinds_of(place, deep=True) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
-
-
-def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: DirectoryPlace) -> None:
-    body_of(place).unlink()
-    assert kinds_of(place, lambda _: None, deep=True) == []
-
-
-def test_a_directory_that_is_gone_is_said_of_every_body_and_not_made(place: DirectoryPlace) -> None:
-    gone = BodiesReader(str(place.base / "gone"))
-    assert [kind for kind, _ in kinds_of(place, lambda _: gone)] == [FindingKind.BODY_MISSING, FindingKind.BODY_MISSING]
-    assert not Path(gone.root).exists()
+    view, reader = BodiesReader(str(place.base)), partial(TreeReader.of, tree.root, properties)
+    check = TreeCheck(tree, index, SVC, Integrity(), lambda _: view, reader, Treatment(), deep=True)
+    assert [each for each in check.findings() if each is not None] == []

@@ -47,19 +47,6 @@ def test_what_is_no_file_is_found_and_goes_to_the_quarantine(
     workshop.put(DATA, b"<d>next</d>")
 
 
-@pytest.mark.parametrize("name", [".data.xml.json", f".data.xml.{'a' * 40}", ".history"])
-def test_a_directory_in_the_way_of_a_write_is_moved(workshop: Workshop, name: str) -> None:
-    path = workshop.file(f"{DOCUMENT}/{name}")
-    if path.exists():
-        shutil.rmtree(path)
-        path.write_bytes(b"no directory")
-    else:
-        path.mkdir()
-    assert workshop.check("--repair").kinds == [("not-a-file", f"{DOCUMENT}/{name}")]
-    assert workshop.check().findings == []
-    workshop.put(DATA, b"<d>next</d>")
-
-
 IMPOSSIBLE: dict[str, Callable[[Path], object]] = {
     "empty": lambda file: os.truncate(file, 0),
     "huge": lambda file: os.truncate(file, 1 << 30),

@@ -12,16 +12,12 @@ import pytest
 
 from tests.maintenance.damage import case
 from tests.maintenance.kills import copied
-from tests.maintenance.planted import CONTENTS, KINDS, Kind, Whole, flip, furnished, served, views
+from tests.maintenance.planted import KINDS, Kind, Whole, furnished, served, views
 from tests.maintenance.workshop import Workshop
 from tests.maintenance.workshop import furnished as pristine_tree
 
 _SEEDS = 1
 _SEEDS_OF_ALL = 8
-_BITS = 24
-_CHECKED = 10
-"""Of so many flipped bits, one is also looked for by a check: that costs ten times as much as an answer."""
-_FLIPPED = f"{CONTENTS[0]}.json"
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +45,6 @@ def test_it_is_found_or_listed_and_never_served(
         copy = copied(whole.root, tmp_path / f"data-{seed}")
         faults += whole.faults(kind, copy, Random(seed), not_noticed)
         shutil.rmtree(copy)
-    assert faults == []
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("every", [0, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
-def test_no_flipped_bit_of_a_sidecar_changes_an_answer(every: int, whole: Whole, tmp_path: Path) -> None:
-    """Permissions hang on the owner and the group that it names."""
-    copy = copied(whole.root, tmp_path / "data")
-    sidecar = copy / _FLIPPED
-    pristine = sidecar.read_bytes()
-    bits = range(0, len(pristine) * 8, every) if every else Random(1).sample(range(len(pristine) * 8), _BITS)
-    faults = []
-    with served(copy) as workshop:
-        for number, bit in enumerate(bits):
-            flip(sidecar, bit, keeps_time=False)
-            for path, view in views(workshop, {}, CONTENTS[:2]).items():
-                if view[0] == 200 and view != whole.views[path]:
-                    faults.append(f"bit {bit}: GET {path} is answered 200")
-            if number % _CHECKED == 0 and Workshop(copy).check("--deep", CONTENTS[0]).status == 0:
-                faults.append(f"bit {bit}: a check finds nothing")
-            sidecar.write_bytes(pristine)
     assert faults == []
 
 

@@ -128,18 +128,6 @@ def test_a_file_with_another_name_frees_nothing(workshop: Workshop, tmp_path: Pa
     assert f"1 revision, {sidecar} bytes would go" in said
 
 
-def test_searches_do_not_find_a_draft_that_was_purged(workshop: Workshop) -> None:
-    """Its index hears of it, also where the service runs."""
-    query = b"<search><drafts>only</drafts><query/><page-size>10</page-size><page-number>1</page-number></search>"
-    workshop.put(DRAFT, b"<d>again</d>")
-    workshop.put("app/last/data/last/data.xml", b"<d/>")
-    before = workshop.head("app/last/data/last/data.xml")["Svc-Last-Modified"]
-    headers = {"Svc-Username": "lea"}
-    assert b'draft="true"' in workshop.client.post("/search/app/form", data=query, headers=headers).data
-    assert run(workshop.root, "--drafts", "--yes", "--older-than", before).exit_code == 0
-    assert b'draft="true"' not in workshop.client.post("/search/app/form", data=query, headers=headers).data
-
-
 LEFTOVERS = {"unfinished-rewrite", "unfinished-write", "unfinished-commit", "empty-directory"}
 
 

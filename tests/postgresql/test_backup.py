@@ -5,7 +5,6 @@ What the commands say and do is in ``golden/database.txt``, ``database-upkeep.tx
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -156,34 +155,3 @@ def test_an_archive_of_the_real_system_goes_round(
     newest = max(name for name in first.contents if "/d/" in name and name.endswith("/data.xml"))
     found = first.sidecar(newest)
     assert (found.creator, found.group, found.modifier, found.stage) == ("ann", "staff", "bob", "started")
-
-
-def test_what_is_damaged_in_a_backup_is_named_and_not_restored(
-    database: MaintainedDatabase, other: MaintainedDatabase, tmp_path: Path
-) -> None:
-    run, _ = saved(database, tmp_path / "backups")
-    content = Path(run.path) / "data/hr/leave/data/d/large.bin"
-    before = content.stat()
-    with content.open("r+b") as file:
-        file.write(b"x")
-    os.utime(content, ns=(before.st_atime_ns, before.st_mtime_ns))
-    (Path(run.path) / "data/hr/leave/draft/d/data.xml.json").unlink()
-    restoring, problems = _into_database(run.path, other)
-    assert "data/hr/leave/data/d/large.bin: it does not have the digest that SHA256SUMS says" in problems
-    assert "data/hr/leave/draft/d/data.xml.json: No such file or directory" in problems
-    assert any(line.startswith("hr/leave/data/d: not restored: ") for line in problems)
-    assert restoring.report.refused == 1
-    assert [str(form) for form in other.arrivals.begun(f"{run.path}/data")] == ["hr/leave"]  # it can go on
-
-
-def test_damage_in_a_database_is_named_and_the_rest_is_saved(database: MaintainedDatabase, tmp_path: Path) -> None:
-    with database.storage.database.apart("damaging") as connection:  # type: ignore[attr-defined]  # it has one
-        connection.execute("UPDATE revision SET body = '<on2/>' WHERE folder = 'd' AND body = '<one/>'")
-        connection.execute("DELETE FROM piece WHERE number = 1")
-        connection.execute("UPDATE revision SET sidecar = '{}' WHERE folder = 'gone' AND is_current")
-    run, problems = saved(database, tmp_path / "backups")
-    assert len(problems) == 4, problems
-    assert sum("its digest is not sha256:" in line for line in problems) == 1
-    assert sum("cannot be read to its end: a part of it is missing" in line for line in problems) == 2
-    assert sum("the sidecar of hr/leave/data/gone/data.xml cannot be read" in line for line in problems) == 1
-    assert run.folders == 4

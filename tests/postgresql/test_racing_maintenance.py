@@ -113,46 +113,30 @@ def _beside(savers: list[Saver], work: Callable[[], None]) -> None:
             each.result()
 
 
-def test_purges_beside_saves_take_only_what_is_old(administered: Service) -> None:
-    """All that is older goes at once, and single revisions by force; deletions beside them, too."""
+def test_single_revisions_that_are_removed_by_force_beside_saves_are_the_only_ones(administered: Service) -> None:
+    """Purges beside saves are in ``tests.rigs.modelled.removing``."""
     savers = [Saver(administered, name) for name in ("one", "two")]
-    statuses: dict[str, set[int]] = {"purge": set(), "force": set(), "delete": set()}
+    forced = set[int]()
 
-    def purge() -> None:
-        query = "what=revisions,tombstones,drafts&older-than=1s&dry-run=false"
-        answer = administered.raw("POST", f"{PUBLIC}/purge/{_FORM}?{query}")
-        statuses["purge"].add(answer.status)
-
-    def remove(number: int) -> None:
-        path = f"{_FORM}/data/gone-{number}/data.xml"
-        administered.put(path, named("x"), Form_Definition_Version=1)
-        deleted = administered.delete(path, Form_Definition_Version=1)
-        statuses["delete"].add(deleted.status)
-        instant = deleted["Svc-Last-Modified"]
-        forced = administered.delete(
-            f"{path}?force-delete=true&last-modified-time={instant}", Form_Definition_Version=1
-        )
-        statuses["force"].add(forced.status)
-        own = f"{_FORM}/data/one-{number % 5}/data.xml"
-        now = administered.head(own)["Svc-Last-Modified"]
-        if now is not None:
-            forced = administered.delete(f"{own}?force-delete=true&last-modified-time={now}", Form_Definition_Version=1)
-            statuses["force"].add(forced.status)
+    def force(path: str, instant: str | None) -> None:
+        query = f"force-delete=true&last-modified-time={instant}"
+        forced.add(administered.delete(f"{path}?{query}", Form_Definition_Version=1).status)
 
     def work() -> None:
         for number in range(_ROUNDS):
-            purge()
-            remove(number)
+            path = f"{_FORM}/data/gone-{number}/data.xml"
+            administered.put(path, named("x"), Form_Definition_Version=1)
+            deleted = administered.delete(path, Form_Definition_Version=1)
+            assert deleted.status in (204, 503)
+            force(path, deleted["Svc-Last-Modified"])
+            own = f"{_FORM}/data/one-{number % 5}/data.xml"
+            if now := administered.head(own)["Svc-Last-Modified"]:
+                force(own, now)
 
     _beside(savers, work)
-    assert statuses["purge"] == {200}
-    assert statuses["delete"] <= {204, 503}
-    assert statuses["force"] <= {204, 404, 409, 503}
+    assert forced <= {204, 404, 409, 503}
     for each in savers:
         assert each.statuses <= {201, 204}
-        each.require_all(administered)
-    purge()
-    for each in savers:
         each.require_all(administered)
 
 

@@ -7,14 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import persistence.postgresql
 import persistence.providers.database_provider
-from persistence.cli import main
 from persistence.dialect import SVC
 from persistence.errors import ConfigurationError, StartupError
 from persistence.model.addresses import Form
@@ -25,7 +23,7 @@ from persistence.properties.properties import Properties
 from persistence.properties.property_table import Address
 from persistence.providers.opened import Providers, unheard
 from persistence.providers.router import loaded
-from persistence.settings import Settings, load
+from persistence.settings import Settings
 from tests.cli.command_runner import ended
 from tests.docs.markdown import DOCS
 from tests.docs.sandbox import shell
@@ -203,22 +201,6 @@ def test_a_driver_that_is_missing_is_named_with_what_installs_it(without_driver:
     del without_driver
     with pytest.raises(StartupError, match=r"psycopg.* is not installed: .* extra \[postgresql\]"):
         loaded("persistence.providers.database_provider:Databases")
-
-
-def test_a_provider_may_be_a_database(
-    database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text(f'"svc.persistence.provider.acme.*.*" = "far"\n"svc.persistence.far.uri" = "{database_uri}"\n')
-    assert load(str(file), environment={}).properties.form_providers
-    shown = ""
-    for arguments in (["config"], ["config", "route", "acme/order", "data"]):
-        monkeypatch.setattr(sys, "argv", ["persistence", *arguments, "--config", str(file)])
-        with pytest.raises(SystemExit):
-            main()
-        shown += capsys.readouterr().out
-    assert urlsplit(database_uri).password not in shown
-    assert "provider far is a database, postgresql://keeper:***@127.0.0.1" in shown
 
 
 ADDRESS = "postgresql://forms:a-password@db.example.org/forms"

@@ -230,36 +230,37 @@ def elsewhere(tmp_path: Path, bucket: str, endpoint: str) -> ObjectBodies:
     return ObjectBodies(Objects(parse_bucket(f"s3://{bucket}", endpoint), limits), str(tmp_path))
 
 
-@pytest.mark.parametrize("environment", [{"AWS_ACCESS_KEY_ID": "OTHER"}, {"AWS_ACCESS_KEY_ID": ""}])
-def test_wrong_credentials_are_said(
-    place: BucketPlace, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("environment", "bucket", "endpoint", "line"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "OTHER"}, BUCKET, "", "credentials"),
+        ({"AWS_ACCESS_KEY_ID": ""}, BUCKET, "", "credentials"),
+        ({}, "none", "", "the bucket none does not exist"),
+        ({}, BUCKET, "http://127.0.0.1:1", "cannot be reached"),
+    ],
+    ids=["wrong key", "no key", "no bucket", "endpoint down"],
+)
+def test_a_place_that_cannot_be_used_is_said(
+    place: BucketPlace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    bucket: str,
+    endpoint: str,
+    line: str,
 ) -> None:
-    record = place.write(b"cat")
+    key = BodyReference(CAT, place.write(b"cat").id).key
     for name, value in environment.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", place.server.url)
-    bodies = elsewhere(tmp_path, BUCKET, place.server.url)
-    with pytest.raises(BusyError, match="credentials") as caught:
-        bodies.objects.size(BodyReference(CAT, record.id).key)
-    assert SECRET_KEY not in str(caught.value)
-
-
-def test_a_missing_bucket_is_said(place: BucketPlace, tmp_path: Path) -> None:
-    bodies = elsewhere(tmp_path, "none", place.server.url)
-    key = BodyReference(CAT, "0" * 40).key
-    for call in (lambda: bodies.objects.size(key), lambda: bodies.objects.read(key, 0, 1), lambda: _put(bodies)):
-        with pytest.raises(BusyError, match="the bucket none does not exist"):
+    bodies = elsewhere(tmp_path, bucket, endpoint or place.server.url)
+    for call in (lambda: bodies.objects.size(key), lambda: bodies.objects.read(key, 0, 1), lambda: store(bodies)):
+        with pytest.raises(BusyError, match=line) as caught:
             call()
+        assert SECRET_KEY not in str(caught.value)
 
 
-@pytest.mark.usefixtures("server")
-def test_an_endpoint_that_is_down_is_said(tmp_path: Path) -> None:
-    bodies = elsewhere(tmp_path, BUCKET, "http://127.0.0.1:1")
-    with pytest.raises(BusyError, match="cannot be reached"):
-        _put(bodies)
-
-
-def _put(bodies: ObjectBodies) -> None:
+def store(bodies: ObjectBodies) -> None:
     with bodies.upload(CAT) as upload:
         upload.write(b"x")
         upload.flush()
@@ -279,4 +280,4 @@ def test_an_upload_that_was_not_stored_is_never_taken_for_stored(place: BucketPl
 def test_calls_wait_for_their_turn_only_so_long(place: BucketPlace, tmp_path: Path) -> None:
     bodies = elsewhere(tmp_path, BUCKET, place.server.url)
     with bodies.objects._calling("anything"), pytest.raises(BusyError, match="1 calls are under way"):  # noqa: SLF001
-        _put(bodies)
+        store(bodies)

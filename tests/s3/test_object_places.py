@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from persistence.cli import commands
 from persistence.errors import BadRequestError, StartupError
 from persistence.model.addresses import Form
 from persistence.model.network_addresses import Bucket, object_endpoint, parse_addressed_bucket, parse_bucket
@@ -125,19 +122,6 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(router, "resolve_name", missing)
     with pytest.raises(StartupError, match=r"needs obstore, which is not installed: .* extra \[s3\]"):
         router.loaded("persistence.s3.object_bodies")
-
-
-def test_the_route_is_shown_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
-    initialised(tmp_path / "data")
-    file = tmp_path / "own.toml"
-    lines = {**BIG, "svc.persistence.big.base-path": "s3://forms/x", "svc.persistence.big.endpoint": "http://here:9"}
-    file.write_text('data = "data"\n' + "".join(f'"{name}" = {json.dumps(value)}\n' for name, value in lines.items()))
-    for arguments in (("route", "a/f", "data"), ()):
-        result = CliRunner().invoke(commands, ["config", *arguments, "--config", str(file)])
-        assert result.exit_code == 0, result.output
-        assert "s3://forms/x" in result.output
-        assert "hidden" not in result.output
 
 
 def test_a_directory_of_one_machine_is_no_place_for_attachments_of_data_in_a_database(tmp_path: Path) -> None:

@@ -708,7 +708,7 @@ class StorageContract:
         for reader in readers:
             reader.start()
         try:
-            for number in range(1, 40):
+            for number in range(1, 20):
                 write(storage, address, str(number) * number, stage=str(number) * number)
         finally:
             ended.set()

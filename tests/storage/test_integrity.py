@@ -180,6 +180,7 @@ def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path
 
 
 def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
+    """Permissions hang on the owner and the group that it names: no other sidecar is read from it."""
     store = store_at(root)
     written = put(store, DATA, b"<d>one</d>")
     path = file_of(root).with_name("data.xml.json")

@@ -144,13 +144,6 @@ def test_a_takeover_is_noticed_without_a_write(root: str, capsys: pytest.Capture
     assert capsys.readouterr().err.count("was taken over") == 1
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b'{"host": 1}', b"\xff" * 512, b"x" * 100_000])
-def test_a_file_that_says_nothing_is_nobodys_lease(root: str, left: bytes) -> None:
-    Path(root, ".locks/lease").write_bytes(left)
-    with taken(root, HERE) as own:
-        own.require()
-
-
 def test_a_disk_that_refuses_keeps_nobody_from_starting_or_writing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the lease of another machine cannot be replaced: then nothing can be written there."""
     leave(root, _of(THERE), 50)
@@ -222,11 +215,16 @@ def _of(machine: Machine) -> bytes:
     return json.dumps(values | {"since": instant, "renewed": instant}).encode().ljust(511) + b"\n"
 
 
-@pytest.mark.parametrize("garbage", [b"x" * 600, b"{" * 3000, b'{"x":' + b"[" * 60_000])
-def test_garbage_of_any_length_is_written_over(root: str, garbage: bytes) -> None:
+@pytest.mark.parametrize(
+    "garbage",
+    [*(b"", b"{", b'{"host": 1}', b"\xff" * 512, b"x" * 600, b"x" * 100_000), *(b"{" * 3000, b'{"x":' + b"[" * 60_000)],
+    ids=len,
+)
+def test_a_file_that_says_nothing_is_nobodys_lease_and_written_over(root: str, garbage: bytes) -> None:
     """What is left behind the block would otherwise make every lease unreadable, and two machines would write."""
     Path(root, ".locks/lease").write_bytes(garbage)
-    with taken(root, HERE):
+    with taken(root, HERE) as own:
+        own.require()
         assert said(root) is not None
         with pytest.raises(StartupError), taken(root, THERE):
             pass
@@ -244,8 +242,7 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_the_lease(root: str) -> None:
 SCOPE = ("app", "form", "data", "D")
 OTHER = next(("x", str(n)) for n in range(100) if stripe(("x", str(n))) != stripe(SCOPE))
 _HOLDER_CODE = """
-import sys, time
-from tests.waiting import at_once
+import sys
 from persistence.storage.locks import Locks, stripe
 with Locks(sys.argv[1], 1).holding(".locks", stripe(("app", "form", "data", "D"))):
     print("held", flush=True)
@@ -267,27 +264,18 @@ def test_a_second_thread_waits_and_gives_up_at_the_deadline(tmp_path: Path) -> N
             pass
         return time.monotonic() - began
 
-    with locks.holding(LOCKS, stripe(SCOPE)):
+    with locks.holding(LOCKS, stripe(SCOPE)), locks.holding(LOCKS, stripe(OTHER)):
         assert 0.09 < at_once(contend)[0] < 5
-        with locks.holding(LOCKS, stripe(OTHER)):
-            pass
-    with locks.holding(LOCKS, stripe(SCOPE)):
-        pass
 
 
 def test_a_second_process_waits_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / ".locks").mkdir()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER_CODE, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdin is not None
-    assert holder.stdout.readline() == b"held\n"
-    with pytest.raises(BusyError), _locks(tmp_path, 0.1).holding(LOCKS, stripe(SCOPE)):
-        pass
-    holder.kill()
-    holder.wait()
-    holder.stdin.close()
-    holder.stdout.close()
+    command = [sys.executable, "-c", _HOLDER_CODE, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(BusyError), _locks(tmp_path, 0.1).holding(LOCKS, stripe(SCOPE)):
+            pass
+        holder.kill()
     with _locks(tmp_path, 1).holding(LOCKS, stripe(SCOPE)):
         pass
 

@@ -199,39 +199,24 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     assert place.store.sidecar(CAT) is None
 
 
-@pytest.mark.parametrize("which", ["current", "older"])
+@pytest.mark.parametrize(("which", "finisher"), [("current", "check"), ("older", "check"), ("current", "write")])
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_kill_leaves_one_body_or_the_other_and_who_finishes_leaves_only_that(
-    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, step: int, which: str
+    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, step: int, which: str, finisher: str
 ) -> None:
     old, new = place.write(b"old"), place.write(b"new")
-    meant, instant = (old, old.modified) if which == "older" else (new, None)
+    meant, meant_body, instant = (old, b"old", old.modified) if which == "older" else (new, b"new", None)
     record = place.record(instant)
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", ending(step - 1, files.rename))
         with pytest.raises(KeyboardInterrupt):
             place.rewrite(instant, record, b"sealed")
-    expected = b"sealed" if step > 1 else b"old" if which == "older" else b"new"
+    expected, other = (b"sealed" if step > 1 else meant_body), b"new" if which == "older" else b"old"
     assert place.older(meant) == (expected, meant.id)
     assert len(place.apart()) == 3
-    place.settle()
+    place.settle() if finisher == "check" else place.write(b"newest")
     assert place.older(meant) == (expected, meant.id)
-    assert place.apart() == sorted([expected, b"new" if which == "older" else b"old"])
-
-
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_what_a_kill_left_is_finished_by_the_next_write_too(
-    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    stored = place.write(b"old")
-    record = place.record()
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "rename", ending(step - 1, files.rename))
-        with pytest.raises(KeyboardInterrupt):
-            place.rewrite(None, record, b"sealed")
-    place.write(b"new")
-    assert place.older(stored) == (b"sealed" if step > 1 else b"old", stored.id)
-    assert len(place.apart()) == 2
+    assert place.apart() == sorted([expected, other, *([b"newest"] if finisher == "write" else [])])
 
 
 def test_a_write_that_was_killed_is_finished_or_removed(place: DirectoryPlace) -> None:

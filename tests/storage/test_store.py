@@ -119,31 +119,6 @@ def test_the_next_writer_finishes_or_discards(
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"null", b'{"schema": 2}', b'{"schema": 1}', b"\xff"])
-def test_a_sidecar_that_cannot_be_read_is_damage_not_absence(store: Store, damage: bytes) -> None:
-    put(store, DATA, b"one")
-    (Path(store.root) / "hr/leave/data/D/data.xml.json").write_bytes(damage)
-    with pytest.raises(DamagedError):
-        store.read(DATA, content=True)
-    with pytest.raises(DamagedError):
-        put(store, DATA, b"two")
-
-
-def test_a_sidecar_of_another_schema_is_not_guessed_at(store: Store) -> None:
-    put(store, DATA, b"one")
-    path = Path(store.root) / "hr/leave/data/D/data.xml.json"
-    path.write_bytes(path.read_bytes().replace(b'"schema": 2', b'"schema": 3'))
-    with pytest.raises(DamagedError, match="schema is 3, not 2: a newer version"):
-        store.read(DATA, content=False)
-
-
-def test_a_missing_content_is_damage(store: Store) -> None:
-    put(store, DATA, b"one")
-    (Path(store.root) / "hr/leave/data/D/data.xml").unlink()
-    with pytest.raises(DamagedError, match="missing"):
-        store.read(DATA, content=True)
-
-
 def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
     store = tree_at(tmp_path / "root")
@@ -218,3 +193,28 @@ def test_a_form_without_history_keeps_one_whole_revision_through_crashes(
     put(store, DATA, b"three")
     assert body(store) == b"three"
     assert tree(store) == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        *(
+            (lambda _, text=text: text, "sidecar")
+            for text in (b"", b"{", b"null", b'{"schema": 2}', b'{"schema": 1}', b"\xff")
+        ),
+        (lambda said: said.replace(b'"schema": 2', b'"schema": 3'), "schema is 3, not 2: a newer version"),
+        (None, "missing"),
+    ],
+)
+def test_what_cannot_be_read_is_damage_not_absence(
+    store: Store, spoil: Callable[[bytes], bytes] | None, message: str
+) -> None:
+    """A sidecar is spoilt, or the content removed."""
+    put(store, DATA, b"one")
+    content = Path(store.root) / "hr/leave/data/D/data.xml"
+    sidecar = content.with_name("data.xml.json")
+    content.unlink() if spoil is None else sidecar.write_bytes(spoil(sidecar.read_bytes()))
+    with pytest.raises(DamagedError, match=message):
+        store.read(DATA, content=True)
+    with pytest.raises(DamagedError):
+        put(store, DATA, b"two")

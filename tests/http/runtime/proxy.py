@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree as ET
 
-from tests.http.runtime.releases import LEA, Person, Release, operations
+from tests.http.runtime.releases import LEA, Person, Release
 from tests.orders import tree
 from tests.service import PUBLIC, Answer, Service
 
@@ -27,24 +27,10 @@ SAVED, FORMAT = "?valid=true&data-format-version=4.0.0", "?data-format-version=4
 HASH = {"Hash_Algorithm": "SHA-256", "Hash_Value": "9f86d081"}
 
 _INTERNAL = "fr-internal-admin-token=6f70617175650a"
-_LISTING = (
-    '<search all-forms="false" ignore-admin-permissions="false" xml:lang="en">'
-    '<filter metadata="application-name" match="exact">{}</filter>'
-    '<filter metadata="form-version" match="exact">latest</filter>'
-    '<sort metadata="last-modified" direction="desc"/></search>'
-)
 _PAGE = (
     '<search><query/><query metadata="last-modified" sort="asc"/><drafts>exclude</drafts>{}'
     "<page-size>{}</page-size><page-number>{}</page-number></search>"
 )
-
-
-@dataclass(frozen=True)
-class Version:
-    form: str
-    number: int
-    is_available: bool
-    permissions: ET.Element | None = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,8 @@ class Proxy:
         main = got if _is_main(path) else self._document(path)
         if main.status != 200:
             return main
-        return got if self._may("GET", path, main, main["Orbeon-Form-Definition-Version"]) else _own(403)
+        self._look_for_permissions(path)
+        return got
 
     def write(
         self, path: str, body: bytes, query: str = SAVED, headers: Mapping[str, str] | None = None, **own: object
@@ -96,8 +83,7 @@ class Proxy:
                 version = stored
         if version is None:
             return _own(400)
-        if not self._may("PUT", path, main, version):
-            return _own(403)
+        self._look_for_permissions(path)
         if found.status == 200 and found is not main:
             return _own(204)
         known = {"Form_Definition_Version": version, **self._existing(found)}
@@ -113,10 +99,8 @@ class Proxy:
         main = found if _is_main(path) or "force-delete" in query else self.send("HEAD", _main(path))
         if main.status != 200:
             return main
-        version = main["Orbeon-Form-Definition-Version"]
-        if not self._may("DELETE", path, main, version):
-            return _own(403)
-        known = {"Form_Definition_Version": version, **self._existing(found)}
+        self._look_for_permissions(path)
+        known = {"Form_Definition_Version": main["Orbeon-Form-Definition-Version"], **self._existing(found)}
         return self.send("DELETE", path + query, None, headers, **known)
 
     def save(self, form: str, document: str, *files: str, version: int = 1, **own: object) -> list[int]:
@@ -126,14 +110,6 @@ class Proxy:
         puts = [self.write(f"{base}/{name}", name.encode(), headers=kind, **known) for name in files]
         puts.append(self.write(f"{base}/data.xml", data(base, *files), Form_Definition_Version=version, **own))
         return [answer.status for answer in puts]
-
-    def remove_all(self, form: str, version: int) -> int:
-        count = 0
-        while documents := self._page(form, version, '<operations any-of="delete"/>', 100, 1)[1]:
-            statuses = [self.remove(f"{form}/data/{document}/data.xml").status for document in documents]
-            assert set(statuses) == {204}
-            count += len(statuses)
-        return count
 
     # Definitions.
 
@@ -170,43 +146,18 @@ class Proxy:
 
     def latest(self, form: str) -> int | None:
         """The latest version that is published; without one, the proxy takes nothing for published."""
-        found = max((each.number for each in self._listed(f"/{form}{self.release.latest}")), default=None)
+        found = max(self._listed(f"/{form}{self.release.latest}"), default=None)
         assert found == max(self.published.get(form, ()), default=None)
         return found
 
-    def versions(self, form: str) -> list[Version]:
-        """The versions of a form, as the proxy asks for them before each request of data.
+    def versions(self, form: str) -> list[int]:
+        """The versions of a form, as the proxy asks for them before each request of data, to judge by permissions.
 
         An empty list means that everybody may do everything, so it must never come for a form that is published.
         """
         found = self._listed(f"/{form}{self.release.every}")
-        assert sorted(each.number for each in found) == sorted(self.published.get(form, ()))
+        assert sorted(found) == sorted(self.published.get(form, ()))
         return found
-
-    def operations(self, form: str, version: int, main: Answer | None = None) -> str:
-        """What the proxy lets the person do with new data of a version, or with what a HEAD or GET has found.
-
-        The permissions of a version that is gone are those of the one that was modified last (spec crud 5.2).
-        """
-        if self.is_internal:
-            return "read delete"
-        listed = self.versions(form)
-        its = [each for each in listed if each.number == version] or listed
-        owner = None if main is None or main.status != 200 else (main["Orbeon-Username"], main["Orbeon-Group"])
-        return operations(its[0].permissions if its else None, self.person, owner)
-
-    def pages(self, app: str) -> dict[str, str]:
-        """The latest versions of forms of an application that home and admin page show, with the operations."""
-        if self.release.posts_lists:
-            listed = _versions(self.post("/form", _LISTING.format(app)))
-        else:
-            listed = self._listed(self.release.latest)
-        named = [each for each in listed if each.form.startswith(f"{app}/")]
-        may = {each.form: operations(each.permissions, self.person, None) for each in named}
-        is_shown = {
-            each.form: each.is_available and may[each.form] and not each.form.endswith("/library") for each in named
-        }
-        return {name: may[name] for name in may if is_shown[name] or self.person.is_admin}
 
     # Queries.
 
@@ -294,20 +245,15 @@ class Proxy:
             connection.endheaders(iter([body] if body else []), encode_chunked=True)
         return connection
 
-    def _may(self, method: str, path: str, main: Answer, version: object) -> bool:
-        """Whether the person may do this with data; of attachments, ``data.xml`` has the owner, and exists or not."""
-        app, form, *_ = path.split("/")
-        is_there, is_file = main.status == 200, not _is_main(path)
-        needed = {
-            "GET": "read",
-            "PUT": "update" if is_there else "create update" if is_file else "create",
-            "DELETE": "delete update" if is_file else "delete",
-        }[method]
-        allowed = self.operations(f"{app}/{form}", int(str(version)), main)
-        return allowed == "*" or not set(needed.split()).isdisjoint(allowed.split())
+    def _look_for_permissions(self, path: str) -> None:
+        if not self.is_internal:
+            app, form, *_ = path.split("/")
+            self.versions(f"{app}/{form}")
 
-    def _listed(self, path: str) -> list[Version]:
-        return _versions(self.get(f"/form{path}"))
+    def _listed(self, path: str) -> list[int]:
+        answer = self.get(f"/form{path}")
+        assert answer.status == 200, answer.body
+        return [int(each.findtext("form-version") or 0) for each in tree(answer.body)]
 
     def _existing(self, found: Answer) -> dict[str, str]:
         """What the provider's own HEAD has said of what exists."""
@@ -338,16 +284,3 @@ def _main(path: str) -> str:
 def _own(status: int) -> Answer:
     """An answer of the proxy itself, whose provider is not asked."""
     return Answer(status, http.client.HTTPMessage(), b"")
-
-
-def _versions(answer: Answer) -> list[Version]:
-    assert answer.status == 200, answer.body
-    return [
-        Version(
-            f"{each.findtext('application-name')}/{each.findtext('form-name')}",
-            int(each.findtext("form-version") or 0),
-            each.findtext("available") == "true",
-            each.find("permissions"),
-        )
-        for each in tree(answer.body)
-    ]

@@ -1,12 +1,9 @@
-"""What differs between the releases of the runtime, whom it knows, and what its permissions let them do."""
+"""What differs between the releases of the runtime, and whom it knows."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
-from xml.etree import ElementTree as ET
-
-_WORDS = ("create", "read", "update", "delete", "list")
+from urllib.parse import quote
 
 
 @dataclass(frozen=True)
@@ -21,7 +18,6 @@ class Release:
     name: str
     every: str
     latest: str
-    posts_lists: bool
     says_existing: bool
     reindexes: str
     has_question_marks: bool
@@ -39,23 +35,22 @@ class Release:
 
 _ALL, _LATEST = "?all-versions=true&all-forms=true", "?all-versions=false&all-forms=true"
 RELEASES = (
-    Release("2023.1.0", _ALL, _LATEST, False, False, "GET", has_question_marks=False, leaves_unread=False),
-    Release("2023.1", _ALL, _LATEST, False, True, "GET", has_question_marks=False, leaves_unread=False),
-    Release("2024.1", "", "", True, True, "GET", has_question_marks=False, leaves_unread=False),
-    Release("2025.1", "", "", True, True, "POST", has_question_marks=True, leaves_unread=True),
-    Release("current", "?all-versions=true", "?all-versions=false", *(True, True, "POST", True, True)),
+    Release("2023.1.0", _ALL, _LATEST, False, "GET", has_question_marks=False, leaves_unread=False),
+    Release("2023.1", _ALL, _LATEST, True, "GET", has_question_marks=False, leaves_unread=False),
+    Release("2024.1", "", "", True, "GET", has_question_marks=False, leaves_unread=False),
+    Release("2025.1", "", "", True, "POST", has_question_marks=True, leaves_unread=True),
+    Release("current", "?all-versions=true", "?all-versions=false", *(True, "POST", True, True)),
 )
 """2023.1.0 stands for those before 2023.1.4."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """Whom the runtime knows; ``is_admin`` by its own list of roles."""
+    """Whom the runtime knows."""
 
     name: str
     group: str = "staff"
     roles: tuple[str, ...] = ()
-    is_admin: bool = False
 
     def headers(self, release: Release) -> Iterator[tuple[str, str]]:
         """Everything that says so, as it is sent: the credentials are percent-encoded, and so have every character."""
@@ -77,47 +72,10 @@ def _encoded(text: str) -> str:
 
 
 LEA, BOB, NOBODY = Person("lea", "staff", ("reader", "payroll clerk")), Person("bob", "support"), Person("")
-CLEO, DANA = Person("cleo", "office", ("other", "head clerk")), Person("dana", "design", ("designer",))
-ADMIN = Person("ada", "it", is_admin=True)
+CLEO = Person("cleo", "office", ("other", "head clerk"))
 
-EVERYTHING = "create read update delete list"
-OWNERS = f'<permissions><permission operations="{EVERYTHING}"><owner/></permission></permissions>'
+OWNERS = '<permissions><permission operations="create read update delete list"><owner/></permission></permissions>'
 CLERKS = (
     '<permissions><permission operations="read list"><user-role any-of="clerk head%20clerk"/></permission>'
     "</permissions>"
 )
-
-
-def operations(permissions: ET.Element | None, person: Person, owner: tuple[str | None, str | None] | None) -> str:
-    """What permissions let a person do with data of an owner, or with new data (spec crud 6.2 and 6.4)."""
-    if permissions is None:
-        return "*"
-    rules = [(_words(each), list(each)) for each in permissions]
-
-    def granted(name: str | None, group: str | None) -> set[str]:
-        held = (words for words, conditions in rules if all(_holds(each, person, name, group) for each in conditions))
-        return set().union(*held)
-
-    allowed = granted(None, None) | (granted(person.name, person.group) & {"create"})
-    if owner is not None:
-        allowed |= granted(*owner)
-    elif "create" in allowed and person.name:
-        own = [words for words, held in rules if {each.tag for each in held} & {"owner", "group-member"}]
-        allowed = allowed.union(*own)
-    return " ".join(word for word in _WORDS if word in allowed)
-
-
-def _words(permission: ET.Element) -> set[str]:
-    words = set(permission.attrib["operations"].split())
-    return words - {"-list"} if "-list" in words else words | {"list"}
-
-
-def _holds(condition: ET.Element, person: Person, owner: str | None, group: str | None) -> bool:
-    roles = map(unquote, condition.get("any-of", "").split())
-    return {
-        "owner": bool(person.name) and person.name == owner,
-        "group-member": bool(person.name and person.group) and person.group == group,
-        "any-authenticated-user": bool(person.name),
-        "user-role": not set(roles).isdisjoint(person.roles),
-        "anyone-with-token": False,
-    }[condition.tag]

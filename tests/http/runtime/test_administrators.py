@@ -32,7 +32,7 @@ def provider(administered: Service) -> Service:
 def exported(proxy: Proxy, form: str, history: str) -> dict[str, bytes]:
     """The files of a ZIP as the runtime writes it from what its provider tells to an administrator (spec runtime 7)."""
     own, entries = replace(proxy, is_internal=True), dict[str, bytes]()
-    for version in sorted(each.number for each in own.versions(form)):
+    for version in sorted(own.versions(form)):
         top = f"{form}/{version}"
         entries[f"{top}/form/latest/form.xhtml"] = own.read_form(form, Form_Definition_Version=version).body
         for document in own.documents(form, version):
@@ -107,7 +107,6 @@ def test_a_purge_goes_from_the_newest_revision_to_the_oldest(lea: Proxy, form: s
     lea.write(file, b"1", **V1)
     if state == "deleted":
         lea.remove(path)
-    assert bob.remove(path).status == (403 if state == "live" else 410)
 
     count, status, kept = PURGES[state, history]
     assert purged(bob, form, "D", history) == [204] * count
@@ -119,19 +118,6 @@ def test_a_purge_goes_from_the_newest_revision_to_the_oldest(lea: Proxy, form: s
     assert [lea.read(each).status for each in (path, file)] == [404, 404]
     assert lea.revisions(form, "D") == []
     assert lea.save(form, "D") == [201]
-
-
-def test_an_attachment_is_purged_with_all_its_revisions(lea: Proxy, form: str) -> None:
-    """And a draft never (spec crud 4.9)."""
-    own, base = replace(lea, is_internal=True), f"{form}/data/D"
-    lea.save(form, "D", "a.bin", "b.bin")
-    assert lea.remove(f"{base}/a.bin").status == 204
-    for name in ("a.bin", "b.bin"):
-        assert own.remove(f"{base}/{name}", "?force-delete=true").status == 204
-        assert own.remove(f"{base}/{name}", "?force-delete=true").status == 404
-        assert lea.read(f"{base}/{name}").status == 404
-    assert own.send("DELETE", f"{form}/draft/D/data.xml?force-delete=true", **V1).status == 400
-    assert lea.read(f"{base}/data.xml").status == 200
 
 
 def test_all_forms_are_indexed_again(lea: Proxy, form: str) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from urllib.parse import quote
 
 import pytest
 
@@ -34,10 +33,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_user_with_any_name_stays_the_owner(lea: Proxy, form: str, name: str) -> None:
-    """The user saves, reads, saves again, somebody else saves, and a search finds the user's own document.
-
-    The proxy knows the owner by the header alone, so it finds one whose name Latin-1 lacks nowhere; a search does.
-    """
+    """The user saves, reads, saves again, somebody else saves, and a search finds the user's own document."""
     person, path = Person(name, name, (name,)), f"{form}/data/D/data.xml"
     own, shown = lea.of(person), NAMES[name]
     lea.publish(form, orders.definition(SHARED))
@@ -51,10 +47,8 @@ def test_a_user_with_any_name_stays_the_owner(lea: Proxy, form: str, name: str) 
         assert (saved.status, got["Orbeon-Created"]) == (204, before["Orbeon-Created"])
         assert [got[f"Orbeon-{fact}"] for fact in ("Username", "Group", "Workflow-Stage")] == [shown, shown, "geprüft"]
         assert got["Orbeon-Last-Modified-By-Username"] == (shown if proxy is own else "cleo")
-    is_known = name == shown
-    assert own.operations(form, 1, got) == f"create read update {'delete ' * is_known}list"
     assert [found(each.post(f"/search/{form}", OWN, **V1).body) for each in (own, lea.of(BOB))] == [["D"], []]
-    assert own.remove(path).status == (204 if is_known else 403)
+    assert own.remove(path).status == 204
 
 
 @pytest.mark.parametrize("name", ["李小龙", "\U0001f600 e\u0308 50%"])
@@ -66,20 +60,6 @@ def test_names_of_users_are_kept_whole(lea: Proxy, form: str, name: str) -> None
     history = tree(lea.get(f"/history/{form}/D").body)
     assert {(each.get("owner-username"), each.get("owner-group")) for each in history} == {(name, "组")}
     assert [each.get("modified-username") for each in history] == [twin.person.name, name, name]
-
-
-@pytest.mark.parametrize("name", ["scan.pdf", "x.pdf.json", ".hidden", "a b+c&d.pdf", "é" * 127, "x" * 251 + ".pdf"])
-def test_attachments_may_have_any_name(lea: Proxy, form: str, name: str) -> None:
-    """Up to 255 bytes. The proxy does not store one again that is there."""
-    path, kind = f"{form}/data/D/{quote(name)}", {"Content-Type": "application/pdf"}
-    assert lea.write(path, b"%PDF", headers=kind, **V1).status == 201
-    lea.write(f"{form}/data/D/data.xml", b"<form/>", **V1)
-    assert lea.write(path, b"other", headers=kind).status == 204
-    got, part = lea.read(path), lea.read(path, headers={"Range": "bytes=1-2"})
-    assert (got.status, got.body, got["Content-Type"]) == (200, b"%PDF", "application/pdf")
-    assert (part.status, part.body, part["Content-Range"]) == (206, b"PD", "bytes 1-2/4")
-    assert lea.remove(path).status == 204
-    assert lea.read(path).status == 410
 
 
 def test_attachments_that_the_runtime_keeps_are_empty_records(lea: Proxy, form: str) -> None:

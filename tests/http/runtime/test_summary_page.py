@@ -1,4 +1,4 @@
-"""What the summary page asks for: searches with each filter, distinct values, revisions and their differences."""
+"""What the summary page asks for: searches with each filter, by those who see some of it."""
 
 from dataclasses import replace
 
@@ -7,13 +7,9 @@ import pytest
 from tests import orders, searches
 from tests.http.runtime.proxy import Proxy
 from tests.http.runtime.releases import BOB, CLEO, CLERKS, NOBODY, OWNERS, Person
-from tests.orders import details, found, tree
-from tests.searches import NAME, PRODUCT
+from tests.orders import found
 from tests.service import V1
 
-SHOWN = f"""<query path="{NAME}" name="name" type="xs:string" control="input" summary-show="true" html-label="false"/>
-    <query path="{PRODUCT}" name="product" type="xs:string" control="input" match="substring" sort="desc">{{}}</query>
-    <drafts>exclude</drafts><page-size>{{}}</page-size><page-number>{{}}</page-number><lang>en</lang>"""
 SINCE = '<query metadata="{}" match="{}">{}</query>'
 TIMED = ("T5a", "T5b", "T5c", "T5d", "T5h", "T5i")
 """Vectors that name instants at which nothing is saved here."""
@@ -50,21 +46,6 @@ def test_each_filter_of_the_page(saved: Proxy, form: str) -> None:
     assert search(saved, form, between) == ["d-3"]
 
 
-def test_the_pages_of_a_list_with_the_values_of_controls(saved: Proxy, form: str) -> None:
-    """As the page sends it: with attributes that mean nothing here, a sorted column, and two documents a page."""
-    shown = []
-    for number in (1, 2, 3):
-        answer = saved.post(f"/search/{form}", f"<search>{SHOWN.format('', 2, number)}</search>", **V1)
-        shown.append(
-            (answer["Content-Type"], found(answer.body), [[text for _, text in row] for row in details(answer.body)])
-        )
-    assert shown == [
-        ("application/xml", ["3", "d-1", "d-2"], [["Ada", "Pump A, Valve_9"], ["Bob", "valve b"]]),
-        ("application/xml", ["3", "d-3"], [["Zoe", ""]]),
-        ("application/xml", ["3"], []),
-    ]
-
-
 RESTRICTED = {
     OWNERS: {"ann": ["d-3°", "d-3", "d-1"], "bob": ["d-4°", "d-2"], "cleo": [], "": []},
     CLERKS: {"ann": [], "bob": [], "cleo": ["d-4°", "d-3°", "d-2", "d-3", "d-1"], "": []},
@@ -83,78 +64,3 @@ def test_the_provider_leaves_out_what_a_user_may_not_see(saved: Proxy, form: str
     values = '<distinct-values><query metadata="created-by"/></distinct-values>'
     shown = [each.text for each in internal.search(form, values, 1, "distinct-values").iter("value")]
     assert (shown, internal.documents(form, "all")) == (["ann", "bob"], ["d-1", "d-3", "d-2"])
-
-
-def test_distinct_values_for_the_filters(saved: Proxy, form: str) -> None:
-    queries = '<query metadata="workflow-stage"/><query metadata="last-modified-by"/>'
-    body = f'<distinct-values><query path="{NAME}"/><query path="{PRODUCT}"/>{queries}</distinct-values>'
-    shown = saved.search(form, body, 1, "distinct-values")
-    assert {each.get("path") or each.get("metadata"): sorted(value.text or "" for value in each) for each in shown} == {
-        NAME: ["Ada", "Bob", "New", "Zoe", "Zoe B"],
-        PRODUCT: ["Pump A", "Valve_9", "valve b"],
-        "workflow-stage": ["", "approved", "review"],
-        "last-modified-by": ["ann", "bob", "cid"],
-    }
-
-
-def test_the_revisions_of_a_document(lea: Proxy, form: str) -> None:
-    """Page by page, newest first, with tombstones; each can be read under its owner's permissions."""
-    path, bob = f"{form}/data/D/data.xml", lea.of(BOB)
-    for proxy, stage in (lea, "begun"), (bob, "review"), (lea, "done"):
-        assert proxy.write(path, f"<form>{stage}</form>".encode(), **V1, Workflow_Stage=stage).status in (201, 204)
-    bob.remove(path)
-    listed = lea.revisions(form, "D", size=3)
-    names = ("modified-username", "owner-username", "owner-group", "deleted")
-    assert [[each.attrib[name] for name in names] for each in listed] == [
-        ["bob", "lea", "staff", "true"],
-        *([by, "lea", "staff", "false"] for by in ("lea", "bob", "lea")),
-    ]
-    got = [lea.read(path, f"?last-modified-time={each.attrib['modified-time']}") for each in listed]
-    assert [(each.status, each["Orbeon-Workflow-Stage"]) for each in got[1:]] == [
-        (200, "done"),
-        (200, "review"),
-        (200, "begun"),
-    ]
-    assert (got[0].status, [each.body for each in got[1:]]) == (
-        410,
-        [b"<form>done</form>", b"<form>review</form>", b"<form>begun</form>"],
-    )
-    assert [each.attrib["modified-time"] for each in listed[1:]] == [each["Orbeon-Last-Modified"] for each in got[1:]]
-
-
-LABELS = """<xf:instance id="fr-form-resources"><resources><resource xml:lang="en"><product><label>Product</label>
-    </product></resource></resources></xf:instance><xf:instance id="fr-form-metadata">"""
-CHANGED = ("value-changed", "product", None)
-DIFFERENCES = {
-    ("ab", "abc"): [("iteration-added", "lines", "1")],
-    ("ab", "xab"): [("iteration-added", "lines", "1"), CHANGED, CHANGED],
-    ("a", "abcd"): [("iteration-added", "lines", "3")],
-    ("abc", "a"): [("iteration-removed", "lines", "2")],
-    ("abc", "xbc"): [CHANGED],
-    ("ab", "ab"): [],
-}
-"""Products on the lines before and after; added ones are counted and nothing more (spec runtime 8)."""
-
-
-def test_the_differences_of_revisions(lea: Proxy, form: str) -> None:
-    path, line = f"{form}/data/D/data.xml", "<lines><product>{}</product></lines>"
-    lea.publish(form, orders.DEFINITION.replace('<xf:instance id="fr-form-metadata">', LABELS, 1).encode())
-    shown = {}
-    for before, after in DIFFERENCES:
-        for products in (before, after):
-            body = f"<form><items>{''.join(map(line.format, products))}</items></form>"
-            assert lea.write(path, body.encode(), **V1).status in (201, 204)
-        newer, older, *_ = lea.revisions(form, "D")
-        times = (
-            f"older-modified-time={older.attrib['modified-time']}&newer-modified-time={newer.attrib['modified-time']}"
-        )
-        between = tree(lea.get(f"/history/{form}/D/diff?form-version=1&lang=en&{times}").body)
-        kinds = [
-            [(each.get("type"), each.get("name"), each.get("count")) for each in diffs.iter("diff")]
-            for diffs in (newer, between)
-        ]
-        assert kinds[0] == kinds[1]
-        shown[before, after] = kinds[0]
-        values = [[child.tag for child in each] for each in between if each.get("type") == "value-changed"]
-        assert values == [["label", "from", "to"]] * kinds[0].count(CHANGED)
-    assert shown == DIFFERENCES

@@ -13,16 +13,12 @@ import click
 
 from tests.rigs.cluster import network
 from tests.rigs.cluster.database import missing
-from tests.rigs.cluster.faults import summary
-from tests.rigs.cluster.runs import ASYNCHRONOUS, LOST, Outcome, Plan, run
+from tests.rigs.cluster.runs import ASYNCHRONOUS, LOST, Plan, run
 from tests.rigs.linear.runs import NOT_LINEAR
 from tests.rigs.report import Report
 from tests.rigs.weakened import UNCONDITIONAL
-from tests.table import table
 
 _NOT_POSSIBLE = 3
-_INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s", "requests cut, 502 or 503")
-_EACH = ("fault", "which", "seconds without an acknowledged write", "requests cut, 502 or 503")
 _WEAK = {
     Plan(UNCONDITIONAL, 0, 0, 1_000, weakness=UNCONDITIONAL): NOT_LINEAR,
     Plan(ASYNCHRONOUS, 3, 0, 1_000, weakness=ASYNCHRONOUS, kills_instances=False): LOST,
@@ -41,7 +37,9 @@ def main(kills: int, cuts: int, operations: int, short: bool, only: str | None, 
     if lacking := missing():
         click.echo(f"not possible here, and not counted: these packages are missing: {' '.join(lacking)}")
         sys.exit(_NOT_POSSIBLE)
-    network.enter()
+    if refusal := network.enter():
+        click.echo(f"not possible here, and not counted: {refusal}")
+        sys.exit(_NOT_POSSIBLE)
     report = Report()
     plan = Plan("short", 2, 1, 2_000) if short else Plan("long", kills, cuts, operations)
     with tempfile.TemporaryDirectory(prefix="persistence-cluster-") as temporary:
@@ -49,27 +47,11 @@ def main(kills: int, cuts: int, operations: int, short: bool, only: str | None, 
         place.mkdir(exist_ok=True)
         place.chmod(0o755)
         if not only:
-            report.add(_shown(run(plan, place / plan.name, click.echo)).tally)
+            report.add(run(plan, place / plan.name))
         for each, found_as in () if short else _WEAK.items():
             if only in (None, each.weakness):
-                outcome = _shown(run(each, place / each.name.replace(" ", "-"), click.echo))
-                report.add(outcome.tally, is_planted=True, found_as=found_as)
+                report.add(run(each, place / each.name.replace(" ", "-")), is_planted=True, found_as=found_as)
     sys.exit(report.end())
-
-
-def _shown(outcome: Outcome) -> Outcome:
-    means = f"A node is cut off by: {outcome.means}. Copied again: {outcome.copied}."
-    click.echo(f"\n## {outcome.plan.name}\n\n{means}\n")
-    if found := outcome.interruptions:
-        rows = [(each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in found]
-        click.echo(f"{table(_EACH, rows)}\n\n{table(_INTERRUPTIONS, summary(found))}\n")
-    statuses = sorted({status for _, status in outcome.statuses})
-    kinds = sorted({what for what, _ in outcome.statuses})
-    counts = [(what, *(outcome.statuses[what, status] for status in statuses)) for what in kinds]
-    click.echo(table(("request", *statuses), counts))
-    if outcome.plan.weakness:
-        click.echo("\n".join(outcome.tally.violations[:3]))
-    return outcome
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.postgresql.server import free_port
-from tests.rigs.cluster.network import Network, descendants, network, send
+from tests.rigs.cluster.network import Network, descendants, send
 
 EXAMPLE = Path(__file__).parents[3] / "config/cluster/patroni.yml"
 NODES = (1, 2, 3)
@@ -25,6 +25,7 @@ _BINARIES = "/usr/lib/postgresql/*/bin"
 _MEMORY = "/dev/shm"
 """For etcd, which is to have a disk of its own that does not wait for the others."""
 
+_SQL, _REST = 5432, 8008
 _STARTING = 180.0
 _BY_ITSELF = 60.0
 _FOLLOWERS = "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'"
@@ -43,8 +44,7 @@ def which(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     node: int
     role: str
     state: str
@@ -52,13 +52,12 @@ class Member:
 
 class Database:
     def __init__(self, directory: Path, *, is_synchronous: bool) -> None:
-        self.network: Network = network()
+        self.network = Network()
         self._directory = directory
         self._memory = tempfile.TemporaryDirectory(dir=_MEMORY if Path(_MEMORY).is_dir() else None)
         Path(self._memory.name).chmod(0o755)
         self._etcd_process: subprocess.Popen[bytes] | None = None
         self._patroni: dict[int, subprocess.Popen[bytes]] = {}
-        self._ports = {node: (self.network.port(node, 5432), self.network.port(node, 8008)) for node in NODES}
         self._etcd = f"{self.network.home}:{free_port(self.network.home)}"
         self._is_synchronous = is_synchronous
         directory.chmod(0o755)
@@ -75,7 +74,7 @@ class Database:
     @property
     def uri(self) -> str:
         """The address for the service: all servers, of which it takes the primary."""
-        hosts = ",".join(f"{self.network.address(node)}:{self._ports[node][0]}" for node in NODES)
+        hosts = ",".join(f"{self.network.address(node)}:{_SQL}" for node in NODES)
         return f"postgresql://persistence:{PASSWORD}@{hosts}/forms?target_session_attrs=read-write&connect_timeout=3"
 
     def start(self) -> None:
@@ -102,7 +101,7 @@ class Database:
             self.run_sql(leader, statement)
 
     def run_sql(self, node: int, statement: str) -> str:
-        target = f"host={self.network.address(node)} port={self._ports[node][0]} user=postgres dbname=postgres"
+        target = f"host={self.network.address(node)} port={_SQL} user=postgres dbname=postgres"
         done = subprocess.run(
             ["psql", "-XAtqc", statement, target],
             env={**os.environ, "PGPASSWORD": PASSWORD},
@@ -113,17 +112,17 @@ class Database:
         return done.stdout.strip()
 
     def restart(self, node: int) -> None:
-        address, (sql, rest) = self.network.address(node), self._ports[node]
+        address = self.network.address(node)
         data = self._directory / f"node{node}"
         self._own(data)
         (binaries,) = list(Path("/").glob(_BINARIES[1:]))[-1:]
         environment = {
             "PATRONI_NAME": f"node{node}",
             "PATRONI_ETCD3_HOSTS": self._etcd,
-            "PATRONI_RESTAPI_LISTEN": f"{address}:{rest}",
-            "PATRONI_RESTAPI_CONNECT_ADDRESS": f"{address}:{rest}",
-            "PATRONI_POSTGRESQL_LISTEN": f"{address}:{sql}",
-            "PATRONI_POSTGRESQL_CONNECT_ADDRESS": f"{address}:{sql}",
+            "PATRONI_RESTAPI_LISTEN": f"{address}:{_REST}",
+            "PATRONI_RESTAPI_CONNECT_ADDRESS": f"{address}:{_REST}",
+            "PATRONI_POSTGRESQL_LISTEN": f"{address}:{_SQL}",
+            "PATRONI_POSTGRESQL_CONNECT_ADDRESS": f"{address}:{_SQL}",
             "PATRONI_POSTGRESQL_DATA_DIR": str(data / "data"),
             "PATRONI_POSTGRESQL_BIN_DIR": str(binaries),
             "PATRONI_POSTGRESQL_PGPASS": str(data / "pgpass"),
@@ -140,25 +139,26 @@ class Database:
     def _run(
         self, command: Sequence[str], log: Path, environment: dict[str, str] | None = None, before: Sequence[str] = ()
     ) -> subprocess.Popen[bytes]:
-        user = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
+        words = [*before, "runuser", "-u", "postgres", "--", *command]
         with log.open("ab") as output:
-            return subprocess.Popen(
-                [*before, *user, *command], env=environment, stdout=output, stderr=output, start_new_session=True
-            )
+            return subprocess.Popen(words, env=environment, stdout=output, stderr=output, start_new_session=True)
 
     def _own(self, path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
-        if os.geteuid() == 0:
-            shutil.chown(path, "postgres")
+        shutil.chown(path, "postgres")
 
     def members(self) -> list[Member]:
         for node in NODES:
-            connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=1)
-            with suppress(OSError, ValueError, http.client.HTTPException), closing(connection):
-                connection.request("GET", "/cluster")
-                known = json.loads(connection.getresponse().read())["members"]
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                known = json.loads(self._ask_patroni(node, "GET", "/cluster", timeout=1))["members"]
                 return [Member(int(each["name"][-1]), each["role"], each["state"]) for each in known]
         return []
+
+    def _ask_patroni(self, node: int, method: str, path: str, body: bytes | None = None, *, timeout: float) -> bytes:
+        connection = http.client.HTTPConnection(self.network.address(node), _REST, timeout=timeout)
+        with closing(connection):
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            return connection.getresponse().read()
 
     def leader(self) -> int | None:
         found = [each.node for each in self.members() if each.role == "leader" and each.state == "running"]
@@ -190,15 +190,10 @@ class Database:
             if lasted > _BY_ITSELF and not copied and (leader := self.leader()):
                 copied = [f"node{node}" for node in NODES if node != leader and f"node{node}" not in self.followers()]
                 for name in copied:
-                    self._copy_again(int(name[-1]))
+                    with suppress(OSError, http.client.HTTPException):
+                        self._ask_patroni(int(name[-1]), "POST", "/reinitialize", b'{"force": true}', timeout=10)
             time.sleep(0.5)
         return copied
-
-    def _copy_again(self, node: int) -> None:
-        connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=10)
-        with suppress(OSError, http.client.HTTPException), closing(connection):
-            connection.request("POST", "/reinitialize", b'{"force": true}', {"Content-Type": "application/json"})
-            connection.getresponse().read()
 
     def processes(self, node: int) -> list[int]:
         """The processes of a node: Patroni's, and PostgreSQL's, which have no parent."""

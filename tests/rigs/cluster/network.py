@@ -1,8 +1,7 @@
-"""The network of the nodes of the database: each in a network of its own that can be cut, or all on loopback.
+"""The network of the nodes of the database: each in a network of its own that can be cut.
 
-The whole rig runs in namespaces of its own where that is allowed (``enter``): with its own loopback, and with an init
-whose end ends every process that the rig has started. There, a node is cut off by taking its cable away. Elsewhere its
-processes are stopped.
+The whole rig runs in namespaces of its own (``enter``): with its own loopback, and with an init whose end ends every
+process that the rig has started.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.postgresql.server import free_port
-
 _INSIDE = "TESTS_CLUSTER_INSIDE"
 _NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 _TRIAL = "ip link set lo up && ip link add name bridge0 type bridge && ip link add name cable0 type veth peer name end0"
@@ -29,18 +26,16 @@ _SUBNET = "10.91.7"
 _READY = 5.0
 
 
-def enter() -> None:
-    """Go on in namespaces of its own, with the same arguments; return where that is not allowed, or done."""
-    if os.environ.get(_INSIDE) or os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
-        return
-    if subprocess.run([*_NAMESPACES, "sh", "-c", _TRIAL], capture_output=True, check=False).returncode != 0:
-        return
-    command = [*_NAMESPACES, "sh", "-c", _INIT, "sh", sys.executable, "-m", "tests.rigs.cluster", *sys.argv[1:]]
-    os.execvpe(command[0], command, {**os.environ, _INSIDE: "1"})  # noqa: S606 - without a shell
-
-
-def network() -> Network:
-    return _Cables() if os.environ.get(_INSIDE) else _Loopback()
+def enter() -> str | None:
+    """Go on in namespaces of its own, with the same arguments; return why that is not possible, or ``None`` if done."""
+    if not os.environ.get(_INSIDE):
+        if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
+            return "namespaces need root, unshare and ip"
+        if subprocess.run([*_NAMESPACES, "sh", "-c", _TRIAL], capture_output=True, check=False).returncode != 0:
+            return "network namespaces are not allowed"
+        command = [*_NAMESPACES, "sh", "-c", _INIT, "sh", sys.executable, "-m", "tests.rigs.cluster", *sys.argv[1:]]
+        os.execvpe(command[0], command, {**os.environ, _INSIDE: "1"})  # noqa: S606 - without a shell
+    return None
 
 
 def descendants(process: int) -> list[int]:
@@ -53,11 +48,8 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-class _Cables:
-    """Each node in a network namespace, with a cable to a bridge of this one."""
-
-    means = "link down of its network namespace"
-    """How a node is cut off."""
+class Network:
+    """Each node in a network namespace, with a cable to a bridge of this one, which is taken away to cut it off."""
 
     home = f"{_SUBNET}.100"
     """The address at which the nodes reach what runs beside them."""
@@ -87,20 +79,15 @@ class _Cables:
     def address(self, node: int) -> str:
         return f"{_SUBNET}.{node}"
 
-    def port(self, node: int, usual: int) -> int:  # noqa: ARG002 - each node has all ports
-        return usual
-
     def command(self, node: int) -> Sequence[str]:
         """The words before a command that is to run at a node."""
         return ("nsenter", f"--net=/proc/{self._holders[node].pid}/ns/net")
 
-    def cut(self, node: int, processes: Iterable[int]) -> None:  # noqa: ARG002 - they go on
+    def cut(self, node: int) -> None:
         _ip(f"link set cable{node} down")
 
-    def heal(self, node: int) -> bool:
-        """Let a node be reached again; False if its processes are gone and have to be started."""
+    def heal(self, node: int) -> None:
         _ip(f"link set cable{node} up")
-        return True
 
     def close(self) -> None:
         for holder in self._holders.values():
@@ -110,40 +97,6 @@ class _Cables:
             with suppress(RuntimeError):  # the kernel takes it away some time after the namespace of its other end
                 _ip(f"link del dev cable{node}")
         _ip("link del dev bridge0")
-
-
-class _Loopback:
-    """All nodes on loopback. A node is stopped and then killed, as a watchdog would: it must not wake up as primary."""
-
-    means = "SIGSTOP of its processes, then SIGKILL"
-    home = "127.0.0.1"
-
-    def __init__(self) -> None:
-        self._stopped: dict[int, list[int]] = {}
-
-    def address(self, node: int) -> str:  # noqa: ARG002 - all have the same
-        return "127.0.0.1"
-
-    def port(self, node: int, usual: int) -> int:  # noqa: ARG002 - they share all ports
-        return free_port()
-
-    def command(self, node: int) -> Sequence[str]:  # noqa: ARG002 - they are all here
-        return ()
-
-    def cut(self, node: int, processes: Iterable[int]) -> None:
-        self._stopped[node] = list(processes)
-        send(self._stopped[node], signal.SIGSTOP)
-
-    def heal(self, node: int) -> bool:
-        send(self._stopped.pop(node), signal.SIGKILL)
-        return False
-
-    def close(self) -> None:
-        for processes in self._stopped.values():
-            send(processes, signal.SIGKILL)
-
-
-Network = _Cables | _Loopback
 
 
 def send(processes: Iterable[int], what: signal.Signals) -> None:

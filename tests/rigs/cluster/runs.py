@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from tests.orders import definition
-from tests.rigs.cluster import faults, load
+from tests.rigs import judging
+from tests.rigs.cluster import faults
 from tests.rigs.cluster.database import Database
 from tests.rigs.cluster.instances import Balancer, Instance
-from tests.rigs.ledger import FORM
+from tests.rigs.cluster.load import BalancedClient, service_at
+from tests.rigs.ledger import FORM, Cut, Ledger
 from tests.rigs.linear import client
 from tests.rigs.linear.checker import Operation
 from tests.rigs.linear.client import Record
 from tests.rigs.linear.runs import JUDGED, count, judge, performed
 from tests.rigs.report import Tally
-from tests.rigs.server import Variant, weak
+from tests.rigs.server import Variant, weak, working
 from tests.rigs.weakened import UNCONDITIONAL
+from tests.table import table
 
 ASYNCHRONOUS = "asynchronous replication"
 """A protection that the database lacks, not the service."""
 
 LOST = "lost"
-_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, "acknowledged writes", LOST, *JUDGED)
-# Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
+"""Violations by what is read back at the end: an acknowledged write that is not there, or not as it was written."""
 
+_WRITES = "acknowledged writes"
+_COPIED = "nodes copied again"
+"""Those that did not follow of themselves."""
+
+_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, _COPIED, _WRITES, LOST, *JUDGED)
+_INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s", "requests cut, 502 or 503")
+_EACH = ("fault", "which", "seconds without an acknowledged write", "requests cut, 502 or 503")
 _CLIENTS = 8
 _BEFORE, _AFTER = 3.0, 3.0
 _CYCLE = 36.0
@@ -49,36 +59,48 @@ class Plan:
     kills_instances: bool = True
 
 
-@dataclass(slots=True)
-class Outcome:
-    plan: Plan
-    tally: Tally
-    means: str = ""
-    copied: int = 0
-    """Nodes that did not follow of themselves, and were copied again."""
-
-    interruptions: list[faults.Interruption] = field(default_factory=list)
-    statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-
-def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Outcome:
-    outcome = Outcome(plan, Tally(plan.name, _HEADINGS))
+def run(plan: Plan, directory: Path) -> Tally:
+    """Start a cluster, load and torment it, judge what is left of it, and show what each fault did."""
+    tally, ledger = Tally(plan.name, _HEADINGS), Ledger()
     with _cluster(plan, directory) as cluster:
-        say(f"{plan.name}: started in {outcome.tally.seconds + time.monotonic():.0f} s")
-        outcome.means = cluster.database.network.means
-        load.service_at(cluster.balancer.port).publish(FORM, definition(), Form_Definition_Version="1")
-        tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer, say)
-        seen, records, end = _loaded(plan, cluster, tormentor, directory / "over")
-        say(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
-        _judge(outcome, cluster, seen, records)
-    times = [at for client in seen for at in client.times]
-    unanswered = [at for client in seen for at in client.unanswered]
-    outcome.interruptions = faults.interruptions(tormentor.faults, times, unanswered, end)
-    outcome.tally.counts += Counter(each.kind for each in tormentor.faults)
-    outcome.tally.violations += faults.too_long(outcome.interruptions)
-    outcome.copied = tormentor.copied
-    outcome.tally.ended()
-    return outcome
+        click.echo(f"{plan.name}: started in {tally.seconds + time.monotonic():.0f} s")
+        port = cluster.balancer.port
+        clients = [BalancedClient(port, ledger, number) for number in range(_CLIENTS)]
+        service_at(port).publish(FORM, definition(), Form_Definition_Version="1")
+        for client in clients:
+            client.begin()
+        tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer)
+        records, end = _loaded(plan, clients, tormentor, port)
+        click.echo(f"{ledger.writes} writes were acknowledged; reading them all")
+        now = ledger.tick()
+        # Older definitions are not served: the judge looks for them in a tree, and there is none.
+        expected = [each for each in ledger.at(Cut(now, now)) if not each.resource.is_published]
+        verdict = judging.judge(service_at(port), directory, expected)
+        judge_all(tally, records, read_all(port, plan.operations), plan.operations)
+    lines = [client.line for client in clients]
+    written, unanswered = (
+        [at for line in lines for at in line.written],
+        [at for line in lines for at in line.unanswered],
+    )
+    found = faults.interruptions(tormentor.faults, written, unanswered, end)
+    tally.counts += Counter(each.kind for each in tormentor.faults)
+    tally.counts += Counter({_COPIED: tormentor.copied, _WRITES: ledger.writes, LOST: len(verdict.violations)})
+    tally["unknown outcomes"] += sum(line.unknown for line in lines)
+    tally.violations += [*verdict.violations, *(fault for client in clients for fault in client.violations)]
+    tally.violations += faults.too_long(found)
+    _show(plan, found, sum((line.statuses for line in lines), Counter[tuple[str, str]]()))
+    if plan.weakness:
+        click.echo("\n".join(tally.violations[:3]))
+    return tally.ended()
+
+
+def _show(plan: Plan, found: list[faults.Interruption], answers: Counter[tuple[str, str]]) -> None:
+    click.echo(f"\n## {plan.name}\n")
+    if found:
+        rows = [(each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in found]
+        click.echo(f"{table(_EACH, rows)}\n\n{table(_INTERRUPTIONS, faults.summary(found))}\n")
+    statuses, kinds = sorted({status for _, status in answers}), sorted({what for what, _ in answers})
+    click.echo(table(("request", *statuses), [(what, *(answers[what, each] for each in statuses)) for what in kinds]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,37 +129,19 @@ def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
 
 
 def _loaded(
-    plan: Plan, cluster: _Cluster, tormentor: faults.Tormentor, over: Path
-) -> tuple[list[load.Seen], list[Record], float]:
-    port, seconds = cluster.balancer.port, plan.kills * _CYCLE
-    with (
-        ProcessPoolExecutor(_CLIENTS, mp_context=multiprocessing.get_context("spawn")) as pool,
-        ThreadPoolExecutor(1) as beside,
-    ):
-        clients = [pool.submit(load.run, port, number, over) for number in range(_CLIENTS)]
-        history: Future[list[Record]] = beside.submit(perform_all, port, plan.operations, seconds, 1)
-        try:
-            time.sleep(_BEFORE)
-            tormentor.torment(plan.kills, plan.cuts, kills_instances=plan.kills_instances)
-            records = history.result()
-            time.sleep(_AFTER)
-        finally:
-            end = time.monotonic()
-            over.touch()
-        return [client.result() for client in clients], records, end
+    plan: Plan, clients: Sequence[BalancedClient], tormentor: faults.Tormentor, port: int
+) -> tuple[list[Record], float]:
+    """Let the clients work while the cluster is tormented; what was recorded besides, and when the work ended."""
+    with ThreadPoolExecutor(1) as beside, working([client.act for client in clients]):
+        history = beside.submit(perform_all, port, plan.operations, plan.kills * _CYCLE, 1)
+        time.sleep(_BEFORE)
+        tormentor.torment(plan.kills, plan.cuts, kills_instances=plan.kills_instances)
+        records = history.result()
+        time.sleep(_AFTER)
+        return records, time.monotonic()
 
 
-def _judge(outcome: Outcome, cluster: _Cluster, seen: list[load.Seen], records: list[Record]) -> None:
-    ports, tally = [instance.port for instance in cluster.instances], outcome.tally
-    tally["acknowledged writes"] = sum(len(client.acknowledged) for client in seen)
-    tally["unknown outcomes"] = sum(client.unknown for client in seen)
-    outcome.statuses = sum((client.statuses for client in seen), Counter[tuple[str, str]]())
-    lost = load.lost(ports, seen)
-    tally[LOST] = len(lost)
-    tally.violations += [*lost, *(fault for client in seen for fault in client.faults), *load.miscounted(ports, seen)]
-    last = read_all(cluster.balancer.port, outcome.plan.operations)
-    judge_all(tally, records, last, outcome.plan.operations)
-
+# Histories of concurrent requests to few documents through both instances, for ``tests.rigs.linear``.
 
 _HISTORIANS = 4
 _OF_A_ROUND = 10

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
-from email.message import Message
-from http.client import HTTPMessage
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from tests.rigs.cluster import runs
+from tests.rigs.cluster import load, runs
 from tests.rigs.cluster.database import EXAMPLE as PATRONI
 from tests.rigs.cluster.faults import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.cluster.instances import EXAMPLE as HAPROXY
-from tests.rigs.cluster.load import SHARED, Acknowledged
-from tests.rigs.ledger import Revision, State
+from tests.rigs.cluster.load import BalancedLine
 from tests.rigs.linear.checker import Kind, Operation
 from tests.rigs.linear.client import Record
 from tests.rigs.linear.runs import NOT_LINEAR
 from tests.rigs.report import Tally
-from tests.service import Answer
+from tests.rigs.server import NoAnswerError
+from tests.service import Answer, Service
 
 
 @pytest.mark.parametrize(
@@ -46,46 +46,35 @@ def test_interruptions_are_summed_up_by_kind() -> None:
     assert rows == [(PRIMARY, 2, "5.0", "11.5", "18.0", 2), (INSTANCE, 1, "1.0", "1.0", "1.0", 0)]
 
 
-HEADERS = {
-    "Content-Type": "application/xml",
-    "Content-Length": "4",
-    "ETag": '"tag"',
-    "Svc-Created": "2026-01-01T00:00:00.000Z",
-    "Svc-Last-Modified": "2026-01-01T00:00:00.000Z",
-    "Svc-Last-Modified-By-Username": "ann",
-    "Svc-Workflow-Stage": "t1",
-    "Svc-Form-Definition-Version": "1",
-    "Svc-Username": "ann",
-}
+@pytest.mark.parametrize("said", [502, 503, 504, ConnectionResetError(), HTTPException()])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_what_does_not_say_what_happened_is_no_answer(
+    method: str, said: int | Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even with Retry-After, after which other clients of the model know that nothing was done."""
+    answers = iter((said, 204))
+    monkeypatch.setattr(load, "_SETTLING", 0.0)
+    line = BalancedLine(cast("Service", SimpleNamespace(raw=lambda *_, **__: answered(next(answers)))))
+    assert line.ask(method, "/") is None
+    answer = line.ask(method, "/")
+    assert answer is not None
+    assert (answer.status, len(line.unanswered), line.unknown) == (204, 1, int(method == "PUT"))
+    assert len(line.written) == int(method == "PUT")
 
 
-def faults(document: str, status: int, headers: dict[str, str], body: bytes) -> list[str]:
-    """What a judge says of an answer for a document that was acknowledged with ``HEADERS`` and four bytes."""
-    message = HTTPMessage()
-    for name, value in headers.items():
-        Message.__setitem__(message, name, value)
-    instant = "2026-01-01T00:00:00.000Z"
-    digest = hashlib.sha256(b"<d/>").hexdigest()
-    revision = Revision(digest, 4, "application/xml", "1", "t1", "ann", instant, "ann")
-    return Acknowledged(document, "t1", State(revision, '"tag"', instant)).faults(Answer(status, message, body))
+def answered(said: int | Exception) -> Answer:
+    if isinstance(said, Exception):
+        raise said
+    headers = HTTPMessage()
+    headers["Retry-After"] = "1"
+    return Answer(said, headers, b"")
 
 
-def test_a_whole_document_is_as_it_was_acknowledged() -> None:
-    assert faults("d-1", 200, HEADERS, b"<d/>") == []
-    assert faults(SHARED[0], 200, {**HEADERS, "Svc-Created": "before", "Svc-Username": "bob"}, b"<d/>") == []
-
-
-@pytest.mark.parametrize(
-    ("status", "headers", "body"),
-    [
-        (404, HEADERS, b"<d/>"),
-        (200, HEADERS, b"<e/>"),
-        (200, HEADERS, b"<d/"),
-        *((200, {**HEADERS, name: "other"}, b"<d/>") for name in HEADERS),
-    ],
-)
-def test_a_loss_or_another_revision_is_found_out(status: int, headers: dict[str, str], body: bytes) -> None:
-    assert faults("d-1", status, headers, body) != []
+def test_an_outage_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "_LONGEST_OUTAGE", 0.0)
+    line = BalancedLine(cast("Service", SimpleNamespace(raw=lambda *_, **__: answered(503))))
+    with pytest.raises(NoAnswerError):
+        line.read("GET", "/")
 
 
 @pytest.mark.parametrize("operations", [1_000, 2_000, 20_000])

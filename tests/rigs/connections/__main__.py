@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tests import nginx
-from tests.rigs.connections import smuggling, throng
+from tests.rigs.connections import slow, smuggling
 from tests.rigs.report import Report
 
 _EACH = 40
@@ -30,14 +30,13 @@ def main() -> int:
         for row in smuggling.rows(outcomes):
             report.add_row(smuggling.HEADINGS, row)
         report.wrong += smuggling.faults(outcomes)
-        for scene in throng.scenes(directory / "slow", each=_EACH, seconds=_SECONDS, alone=True):
+        for scene in slow.scenes(directory / "slow", each=_EACH, seconds=_SECONDS, alone=True):
             click.echo(f"{scene.name}, {scene.through}: {scene.beside.count} answered")
-            report.add_row(throng.SLOW_HEADINGS, scene.row)
+            report.add_row(slow.SLOW_HEADINGS, scene.row)
             report.wrong += scene.faults
-        minute = throng.run(directory / "throng", seconds=_MINUTE)
-    click.echo(f"closed by nginx: {dict(minute.crowd.closed_by_server)}; answers: {dict(minute.crowd.answers)}")
-    for row in minute.rows():
-        report.add_row(throng.HEADINGS, row)
+        minute = slow.throng(directory / "throng", seconds=_MINUTE, mix=slow.MIX)
+    for row in minute.rows:
+        report.add_row(slow.HEADINGS, row)
     report.wrong += minute.faults
     return report.end()
 

@@ -7,7 +7,7 @@ body: who takes that to be shorter than announced, or refuses it and goes on rea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 APP = b"APP0000"
 """Stands for an application of the case's own, of the same length."""
@@ -34,14 +34,13 @@ class Case:
     group: str
     name: str
     request: bytes
-    may_store: frozenset[bytes] = field(default_factory=frozenset)
+    may_store: frozenset[bytes] = frozenset()
     is_control: bool = False
 
     def of(self, app: bytes) -> Case:
-        if len(app) != len(APP):
-            raise ValueError("lengths would no longer be right")
+        assert len(app) == len(APP), "lengths would no longer be right"
         contents = frozenset(content.replace(APP, app) for content in self.may_store)
-        return Case(self.group, self.name, self.request.replace(APP, app), contents, self.is_control)
+        return replace(self, request=self.request.replace(APP, app), may_store=contents)
 
 
 def cases() -> list[Case]:
@@ -55,21 +54,10 @@ def _asked(
 
 
 def _controls() -> Iterator[Case]:
-    group = "control"
-    yield Case(
-        group,
-        "two requests in one go",
-        _asked(b"Content-Length: 4", b"<d/>" + HIDDEN),
-        frozenset({b"<d/>"}),
-        is_control=True,
-    )
-    yield Case(
-        group,
-        "two requests, the first in chunks",
-        _asked(b"Transfer-Encoding: chunked", _ENDED),
-        frozenset({b""}),
-        True,
-    )
+    request = _asked(b"Content-Length: 4", b"<d/>" + HIDDEN)
+    yield Case("control", "two requests in one go", request, frozenset({b"<d/>"}), is_control=True)
+    request = _asked(b"Transfer-Encoding: chunked", _ENDED)
+    yield Case("control", "two requests, the first in chunks", request, frozenset({b""}), is_control=True)
 
 
 def _codings() -> Iterator[Case]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import nginx
-from tests.rigs.connections import smuggling, throng
-from tests.rigs.connections.crowd import Kind
+from tests.rigs.connections import slow, smuggling
+from tests.rigs.connections.slow import Kind
 
 needs_nginx = pytest.mark.skipif(nginx.NGINX is None, reason="nginx is not installed")
 
@@ -26,7 +26,7 @@ def test_no_request_hides_in_another(tmp_path: Path) -> None:
 @needs_nginx
 def test_slow_clients_starve_gunicorn_and_not_nginx(tmp_path: Path) -> None:
     """The issue: slow clients. That they stop a bare gunicorn shows that they are slow enough."""
-    scenes = list(throng.scenes(tmp_path, each=20, seconds=1.0, alone=False))
+    scenes = list(slow.scenes(tmp_path, each=20, seconds=1.0, alone=False))
     assert [fault for scene in scenes for fault in scene.faults] == []
     assert {scene.through for scene in scenes if scene.beside.failures} == {smuggling.DIRECT}
 
@@ -34,5 +34,5 @@ def test_slow_clients_starve_gunicorn_and_not_nginx(tmp_path: Path) -> None:
 @needs_nginx
 def test_a_throng_leaves_room_for_others(tmp_path: Path) -> None:
     """The issue: many open connections behind nginx; everyone is answered, and nothing is left."""
-    minute = throng.run(tmp_path, seconds=2.0, mix={Kind.IDLE: 150, Kind.KEPT: 200, Kind.HEAD: 50, Kind.BODY: 100})
+    minute = slow.throng(tmp_path, seconds=2.0, mix={Kind.IDLE: 150, Kind.KEPT: 200, Kind.HEAD: 50, Kind.BODY: 100})
     assert minute.faults == []

@@ -17,14 +17,15 @@ import click
 from tests import rig_service
 from tests.rigs.cost.climbing import KEPT, Climb, Cost, Make, Trial, climb
 from tests.rigs.cost.kinds import KINDS, Genes, lay_down
+from tests.rigs.cost.served import PLANTED
 from tests.rigs.processes import MIB
 from tests.rigs.report import Report
 from tests.service import alone
 
-HEADINGS = ("kind", "tried", "body, MB", "s", "s per MB", "MB", "MB per MB", "left, MB", "status", "kept")
+HEADINGS = ("kind", "tried", "served", "body, MB", "s", "s per MB", "MB", "MB per MB", "left, MB", "status", "kept")
 ORDINARY = Genes(shape=1, size=5_000, length=20, other=3, character=0, choice=3)
-PLANTED = ("headers", "names")
-"""The kinds that are too costly with the defects of ``planted``."""
+PLANTED_KINDS = ("headers", "names")
+"""The kinds that are too costly with the defects of ``served``."""
 
 ENVIRONMENT = {
     "PERSISTENCE_WORKER_MEMORY": "0",  # growth is to be seen, not replaced
@@ -41,35 +42,33 @@ def main() -> int:
     kinds = {kind: make for kind, make in KINDS.items() if chosen is None or kind in chosen.split(",")}
     with tempfile.TemporaryDirectory(prefix="persistence-cost-") as directory:
         found, left = searched(Path(directory) / "service", kinds, seconds)
-        planted = {kind: KINDS[kind] for kind in PLANTED}
+        planted = {kind: KINDS[kind] for kind in PLANTED_KINDS}
         caught, _ = searched(Path(directory) / "planted", planted, 180.0, enough=1.3)
     click.echo(f"after all of it the worker has {left / MIB:.0f} MB more than when it was idle")
     if left > KEPT:
         report.wrong.append(f"the worker has {left / MIB:.0f} MB more than when it was idle")
     for each, cost, genes in found:
-        report.add_row(HEADINGS, row(each, cost))
+        report.add_row(HEADINGS, row(each.kind, each, cost))
         report.wrong += [] if cost.is_kept and each.tried else [f"{each.kind}: {genes}"]
     for each, cost, _ in caught:
-        report.add_row(HEADINGS, row(each, cost, "planted: "))
+        report.add_row(HEADINGS, row(f"planted: {each.kind}", each, cost))
         report.expect_caught(each.kind, not cost.is_kept)
     return report.end()
 
 
 def searched(
-    directory: Path, kinds: Mapping[str, Make], seconds: float, enough: float = float("inf")
+    directory: Path, kinds: Mapping[str, Make], seconds: float, enough: float = 0.0
 ) -> tuple[list[tuple[Climb, Cost, Genes]], int]:
     """Search in some kinds on a service of its own: what was tried, the worst of each, and the bytes that are left.
 
     With ``enough`` of the promise it is the one with planted defects, and the search ends when it has found them.
     """
-    module = "tests.rigs.cost.worker" if enough == float("inf") else "tests.rigs.cost.planted"
-    with alone(
-        directory, workers=1, threads=8, env={**ENVIRONMENT, **rig_service.ENVIRONMENT}, module=module
-    ) as service:
+    env = {**ENVIRONMENT, **rig_service.ENVIRONMENT, PLANTED: "1" if enough else ""}
+    with alone(directory, workers=1, threads=8, env=env, module="tests.rigs.cost.served") as service:
         lay_down(service)
         trial = Trial(service, (make(ORDINARY) for make in KINDS.values()))
         click.echo(f"idle: {trial.idle / MIB:.0f} MB; {len(kinds)} kinds for {seconds:.0f} s …")
-        climbs = climb(trial, kinds, seconds, enough=enough)
+        climbs = climb(trial, kinds, seconds, enough=enough or float("inf"))
         found = [(each, *worst(trial, each)) for each in climbs.values()]
         return found, trial.process.resident - trial.idle
 
@@ -85,20 +84,11 @@ def worst(trial: Trial, climb: Climb) -> tuple[Cost, Genes]:
     return cost, genes
 
 
-def row(climb: Climb, cost: Cost, prefix: str = "") -> tuple[object, ...]:
-    memory = max(cost.memory, 0) / MIB
-    return (
-        prefix + climb.kind,
-        climb.tried,
-        f"{cost.megabytes:.1f}",
-        f"{cost.seconds:.2f}",
-        f"{cost.seconds / cost.megabytes:.2f}",
-        f"{memory:.0f}",
-        f"{memory / cost.megabytes:.0f}",
-        f"{max(cost.left, 0) / MIB:.0f}",
-        cost.status,
-        "yes" if cost.is_kept else "NO",
-    )
+def row(name: str, climb: Climb, cost: Cost) -> tuple[object, ...]:
+    memory, size = max(cost.memory, 0) / MIB, cost.megabytes
+    seconds = f"{size:.1f}", f"{cost.seconds:.2f}", f"{cost.seconds / size:.2f}"
+    bytes_ = f"{memory:.0f}", f"{memory / size:.0f}", f"{max(cost.left, 0) / MIB:.0f}"
+    return name, climb.tried, climb.served, *seconds, *bytes_, cost.status, "yes" if cost.is_kept else "NO"
 
 
 if __name__ == "__main__":

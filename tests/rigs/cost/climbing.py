@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 
 from tests.rigs.cost.kinds import Genes, Sent
 from tests.rigs.processes import MIB, Process
@@ -57,6 +58,9 @@ class Climb:
     kind: str
     make: Make
     tried: int = 0
+    served: int = 0
+    """How many of these were no error: what is refused at once tells little."""
+
     best: list[tuple[float, Genes]] = field(default_factory=list)
 
     def next(self, random: random.Random) -> Genes:
@@ -64,9 +68,10 @@ class Climb:
             return Genes.drawn(random)
         return random.choice(self.best)[1].mutated(random)
 
-    def note(self, genes: Genes, share: float) -> None:
+    def note(self, genes: Genes, cost: Cost) -> None:
         self.tried += 1
-        self.best = sorted([*self.best, (share, genes)], key=lambda each: -each[0])[:_BEST]
+        self.served += cost.status < "400"
+        self.best = sorted([*self.best, (cost.share, genes)], key=lambda each: -each[0])[:_BEST]
 
 
 class Trial:
@@ -76,20 +81,17 @@ class Trial:
         """Begin, once the worker has answered some ordinary requests: it loads much only when it is needed."""
         self.service = service
         service.timeout = _PATIENCE
-        self.process = self._worker()
         for sent in ordinary:
             for each in (*sent.first, sent):
                 self._go(each)
         time.sleep(2.5)
+        self.process = Process(self.service.workers()[0])
         self.process.rest()
         self.idle = self.process.resident
 
-    def _worker(self) -> Process:
-        return Process(self.service.workers()[0])
-
     def measure(self, sent: Sent, *, is_exact: bool = False) -> Cost:
         """What it takes; exactly, with all that it leaves the worker to do, and what that has afterwards."""
-        self.process = self._worker()
+        self.process = Process(self.service.workers()[0])
         for each in sent.first:
             self._go(each)
         if is_exact:
@@ -102,7 +104,10 @@ class Trial:
         if is_exact:
             time.sleep(1.2)  # the index takes in what was stored
             self.process.rest()
-        cost = self._cost(sent, began, before, status)
+        try:
+            cost = Cost(self.process.seconds - began, self.process.highest - before, sent.megabytes, status)
+        except OSError:  # the worker was killed
+            return Cost(_PATIENCE, 0, sent.megabytes, f"{status}, worker gone")
         if is_exact:
             time.sleep(1.5)  # the worker looks at its memory once a second
             return replace(cost, left=self.process.resident - before)
@@ -114,12 +119,6 @@ class Trial:
         except (OSError, http.client.HTTPException, ValueError) as error:
             return type(error).__name__
 
-    def _cost(self, sent: Sent, began: float, before: int, status: str) -> Cost:
-        try:
-            return Cost(self.process.seconds - began, self.process.highest - before, sent.megabytes, status)
-        except OSError:  # the worker was killed
-            return Cost(_PATIENCE, 0, sent.megabytes, f"{status}, worker gone")
-
 
 def climb(
     trial: Trial, kinds: Mapping[str, Make], seconds: float, *, enough: float = float("inf"), seed: int = 0
@@ -128,17 +127,9 @@ def climb(
     chance = random.Random(seed)
     climbs = {kind: Climb(kind, make) for kind, make in kinds.items()}
     end = time.monotonic() + seconds
-    for each in _turns(climbs, end):
-        if all(known.best and known.best[0][0] > enough for known in climbs.values()):
+    for each in cycle(climbs.values()):
+        if time.monotonic() >= end or all(known.best and known.best[0][0] > enough for known in climbs.values()):
             break
         genes = each.next(chance)
-        each.note(genes, trial.measure(each.make(genes)).share)
+        each.note(genes, trial.measure(each.make(genes)))
     return climbs
-
-
-def _turns(climbs: Mapping[str, Climb], end: float) -> Iterator[Climb]:
-    while True:
-        for each in climbs.values():
-            if time.monotonic() >= end:
-                return
-            yield each

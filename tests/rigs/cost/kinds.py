@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
-from tests.encrypted_form import DEFINITION, UNMARKED
 from tests.encrypted_form import DEFINITION as SEALED
+from tests.encrypted_form import UNMARKED
 from tests.published import PERMISSIONS, definition
 from tests.service import PUBLIC, Answer, Service
 
 # Numbers that a request is drawn with, and how a better one is made of a good one.
 
 LARGEST = 10 << 20
+_POWERS = {"size": (8, 23.3), "length": (0, 14), "other": (0, 14)}
+"""The numbers that are small as often as large: powers of two between which they lie."""
 
 
 @dataclass(frozen=True)
@@ -31,26 +33,17 @@ class Genes:
 
     @classmethod
     def drawn(cls, random: random.Random) -> Genes:
-        return cls(
-            shape=random.randrange(1_000),
-            size=int(2 ** random.uniform(8, 23.3)),
-            length=int(2 ** random.uniform(0, 14)),
-            other=int(2 ** random.uniform(0, 14)),
-            character=random.randrange(1_000),
-            choice=random.randrange(1_000),
-        )
+        large = {name: int(2 ** random.uniform(*_POWERS[name])) for name in _POWERS}
+        return cls(**large, **{name: random.randrange(1_000) for name in ("shape", "character", "choice")})
 
     def mutated(self, random: random.Random) -> Genes:
-        fresh = Genes.drawn(random)
-        changed = {}
-        for own in random.sample(fields(self), random.choice((1, 1, 2))):
-            old = getattr(self, own.name)
-            is_near = random.random() < 0.6 and own.name in {"size", "length", "other"}
-            new = (
-                int(old * 2 ** random.uniform(-1.5, 1.5)) + random.randrange(3) if is_near else getattr(fresh, own.name)
-            )
-            changed[own.name] = max(1, min(new, LARGEST)) if own.name == "size" else max(0, new)
-        return replace(self, **changed)
+        changed, fresh = {}, vars(Genes.drawn(random))
+        for name in random.sample(sorted(fresh), random.choice((1, 1, 2))):
+            changed[name] = fresh[name]
+            if name in _POWERS and random.random() < 0.6:
+                changed[name] = int(vars(self)[name] * 2 ** random.uniform(-1.5, 1.5)) + random.randrange(3)
+        mutated = replace(self, **changed)
+        return replace(mutated, size=max(1, min(mutated.size, LARGEST)))
 
 
 XML = {"Content-Type": "application/xml", "Svc-Username": "ann", "Svc-Form-Definition-Version": "1"}
@@ -85,8 +78,11 @@ class Sent:
 
 
 def _document(genes: Genes) -> bytes:
+    """Form data, every other time with its content where a form has controls: it is indexed there, or encrypted."""
     encoding = _ENCODINGS[genes.choice % len(_ENCODINGS)]
-    text = f'<?xml version="1.0" encoding="{encoding}"?><form>{content(genes, genes.size)}</form>'
+    inside = content(genes, genes.size)
+    inside = f"<person>{inside}</person>" if genes.choice // 32 % 2 else inside
+    text = f'<?xml version="1.0" encoding="{encoding}"?><form>{inside}</form>'
     return text.encode(encoding, "xmlcharrefreplace")[: 10 << 20] if encoding != "utf-16" else text.encode(encoding)
 
 
@@ -138,17 +134,24 @@ def put_data(genes: Genes) -> Sent:
     return Sent("PUT", f"{_CRUD}/{_form(genes)}/{collection}/d/data.xml", _document(genes), XML)
 
 
+def _after(first: Sent, path: str, method: str = "GET", body: bytes | None = None) -> Sent:
+    """A request about what another one has stored."""
+    return Sent(method, path, body, XML, (first,), len(first.body or b""))
+
+
 def get_data(genes: Genes) -> Sent:
     put = put_data(genes)
     formats = ("", "?data-format-version=2019.1.0", "?data-format-version=4.8.0", "?nonrelevant=remove")
-    return Sent("GET", put.path + formats[genes.other % len(formats)], None, XML, (put,), len(put.body or b""))
+    return _after(put, put.path + formats[genes.other % len(formats)])
 
 
 def provider_data(genes: Genes) -> Sent:
-    """What the provider API keeps as it is, and the public API shows."""
-    body = _document(genes)
-    first = Sent("PUT", "/crud/cost/sealed/data/p/data.xml", body, XML)
-    return Sent("GET", f"{_CRUD}/sealed/data/p/data.xml", None, XML, (first,), len(body))
+    """What the provider API keeps as it is, and the public API shows.
+
+    Values that only look encrypted are damage, and answered 500; ``get_data`` reads those that the service encrypted.
+    """
+    path = "/crud/cost/sealed/data/p/data.xml"
+    return _after(Sent("PUT", path, _document(genes), XML), f"{PUBLIC}{path}")
 
 
 def put_definition(genes: Genes) -> Sent:
@@ -156,18 +159,13 @@ def put_definition(genes: Genes) -> Sent:
 
 
 def get_definition(genes: Genes) -> Sent:
-    put = put_definition(genes)
-    wanted = ("2019.1.0", "4.8.0", "4.0.0")[genes.other % 3]
-    path = f"{put.path}?form-definition-format-version={wanted}"
-    return Sent("GET", path, None, XML, (put,), len(put.body or b""))
+    put, wanted = put_definition(genes), ("2019.1.0", "4.8.0", "4.0.0")[genes.other % 3]
+    return _after(put, f"{put.path}?form-definition-format-version={wanted}")
 
 
 def data_of_made(genes: Genes) -> Sent:
     """The first document of a definition that was just published: its controls are read."""
-    put = put_definition(genes)
-    return Sent(
-        "PUT", f"{_CRUD}/made/data/d/data.xml", b"<form><name>x</name></form>", XML, (put,), len(put.body or b"")
-    )
+    return _after(put_definition(genes), f"{_CRUD}/made/data/d/data.xml", "PUT", b"<form><name>x</name></form>")
 
 
 def publish(genes: Genes) -> Sent:
@@ -184,15 +182,13 @@ def put_attachment(genes: Genes) -> Sent:
 
 
 def list_attachments(genes: Genes) -> Sent:
-    body = _document(genes)
-    first = Sent("PUT", f"{_CRUD}/open/data/d/data.xml", body, XML)
-    return Sent("GET", "/fr/service/cost/open/attachments?document=d", None, XML, (first,), len(body))
+    first = Sent("PUT", f"{_CRUD}/open/data/d/data.xml", _document(genes), XML)
+    return _after(first, "/fr/service/cost/open/attachments?document=d")
 
 
 def list_forms(genes: Genes) -> Sent:
-    put = put_definition(genes)
-    path = f"{PUBLIC}/form{('', '/cost', '/cost/made')[genes.other % 3]}?all-versions=true&all-forms=true"
-    return Sent("GET", path, None, XML, (put,), len(put.body or b""))
+    names = ("", "/cost", "/cost/made")[genes.other % 3]
+    return _after(put_definition(genes), f"{PUBLIC}/form{names}?all-versions=true&all-forms=true")
 
 
 def query_forms(genes: Genes) -> Sent:
@@ -375,6 +371,7 @@ _REPEATED: tuple[Callable[[Genes], str], ...] = (
     lambda genes: "<name>" * (genes.other % 240 + 1) + _value(genes) + "</name>" * (genes.other % 240 + 1),
     lambda genes: "<d " + _numbered('xmlns:p{0}="urn:{0}"', genes.other % 400 + 1) + "><p0:name/></d>",
     lambda genes: f'<name encrypted="true">{_value(genes)}</name>',
+    lambda genes: f"<kids><note>{_value(genes)}</note></kids>",
     lambda genes: f"<!--{'x' * (genes.length % 2_000)}--><?p {'y' * (genes.other % 200)}?>",
     lambda genes: f'<photo filename="{"x" * (genes.length % 2_000)}" mediatype="a/b" size="1">{_PATH}</photo>',
 )
@@ -401,7 +398,7 @@ def lay_down(service: Service) -> None:
     """Publish forms, and save documents of them, some with as much in an indexed control as there can be."""
     for form, body in (
         ("open", UNMARKED),
-        ("sealed", DEFINITION),
+        ("sealed", SEALED),
         ("large", UNMARKED),
         ("small", UNMARKED),
         ("made", UNMARKED),

@@ -7,23 +7,19 @@ import secrets
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
 
-from tests.rigs import processes
-from tests.rigs.fuzz.runs import HEADINGS, Job, RunTotals, run
+from tests.rigs.fuzz.runs import Job, measured, together
 from tests.rigs.fuzz.verdict import DIFFERENCES
-from tests.rigs.processes import Held
 from tests.rigs.report import Report
 from tests.service import Service, running
 
 SHARES = {"described": 0.7, "odd": 0.12, "XML": 0.18}
 """Which part of the requests is of which kind."""
 
-_HELD = ("files open", "files open after", "KiB", "KiB after", "left over")
 _PARTS = 2
 """Every kind is done in so many jobs of its own seed, because making requests takes longer than serving them."""
 
@@ -44,9 +40,11 @@ def main(*, requests: int, seed: int) -> None:
     with ProcessPoolExecutor(_PARTS, mp_context=context) as pool, tempfile.TemporaryDirectory() as directory:
         for dialect in ("svc", "orbeon"):
             with running(Path(directory) / dialect, dialect=dialect, workers=2, threads=_THREADS) as service:
-                _jobs(pool, service, SHARES, round(requests // 2 * _WARMING), seed)
+                few = round(requests / 2 * _WARMING / len(SHARES))
+                together("warming", [job for kind in SHARES for job in _jobs(kind, service, few, seed)], pool.map)
                 for kind, share in SHARES.items():
-                    totals = _measured(pool, service, kind, round(requests // 2 * share), seed + _PARTS)
+                    jobs = _jobs(kind, service, round(requests / 2 * share), seed + _PARTS)
+                    totals = measured(service, jobs, most_memory=_MOST_MEMORY, threads=_THREADS, runs=pool.map)
                     differences += totals.differences
                     report.add(totals)
     for name, count in sorted(differences.items()):
@@ -55,33 +53,8 @@ def main(*, requests: int, seed: int) -> None:
     sys.exit(report.end())
 
 
-def _measured(pool: ProcessPoolExecutor, service: Service, kind: str, requests: int, seed: int) -> RunTotals:
-    before = processes.held(service)
-    totals = _jobs(pool, service, [kind], requests, seed)
-    after, strays = processes.held(service), processes.strays(service)
-    grown = processes.growth(before, after, most_memory=_MOST_MEMORY, most_threads=_THREADS + processes.OTHER_THREADS)
-    for what in (*grown, *strays):
-        totals.complain(what)
-    totals["left over"] = len(strays) + after.leftovers
-    for held, suffix in ((before, ""), (after, " after")):
-        totals[f"files open{suffix}"] = _sum(held, "descriptors")
-        totals[f"KiB{suffix}"] = _sum(held, "memory")
-    return totals
-
-
-def _sum(held: Held, name: str) -> int:
-    return sum(getattr(worker, name) for worker in held.workers)
-
-
-def _jobs(pool: ProcessPoolExecutor, service: Service, kinds: Iterable[str], requests: int, seed: int) -> RunTotals:
-    named = list(kinds)
-    totals = RunTotals(f"{service.dialect}, {' '.join(named)}", (*HEADINGS, *_HELD))
-    each = requests // (_PARTS * len(named))
-    jobs = [Job(kind, service.port, service.dialect, each, seed + part) for kind in named for part in range(_PARTS)]
-    for own in pool.map(run, jobs):
-        totals.add(own)
-    totals.ended()
-    return totals
+def _jobs(kind: str, service: Service, requests: int, seed: int) -> list[Job]:
+    return [Job(kind, service.port, service.dialect, requests // _PARTS, seed + part) for part in range(_PARTS)]
 
 
 if __name__ == "__main__":

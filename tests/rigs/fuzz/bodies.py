@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import unusable_marks
 from persistence.model.versions import DATA_FORMATS
 from tests.rigs.fuzz import verdict
-from tests.rigs.fuzz.definitions import CONTROLS, FILE
+from tests.rigs.fuzz.definitions import CONTAINERS, CONTROLS, FILE
 from tests.rigs.fuzz.judge import Exchange, Request
 from tests.rigs.fuzz.verdict import Opinion
 from tests.service import Answer
@@ -108,7 +108,8 @@ class Bodies:
         for data in (_held(place.path) for place in found if place.attachments):
             folder = data.removesuffix("data.xml")
             controls = "".join(f"<{name}>{folder}{name}.bin</{name}>" for name in CONTROLS)
-            sections = f'<s>{controls}</s><g>{controls}</g><x.y fr:relevant="false">{controls}</x.y>'
+            inside = "".join(f"<{name}>{controls}</{name}>" for name in CONTAINERS)
+            sections = "".join(f'<{name} fr:relevant="false">{controls}{inside}</{name}>' for name in CONTAINERS)
             self._send(b"PUT", data, f'<form xmlns:fr="{verdict.FR}">{controls}{sections}</form>'.encode())
 
     def _send(self, method: bytes, path: str, document: bytes) -> Answer | None:

@@ -1,25 +1,26 @@
 """Form definitions for the fuzzer: what a designer would publish, in small, with structures and metadata that are odd.
 
-A form is thrown as a tree of nodes, from which data, binds and view are written; an oddity lets these disagree.
+They are those of the property tests of ``persistence.forms``, with edits that let data, binds and view disagree.
 """
 
 from __future__ import annotations
 
-from itertools import starmap
+import re
 from random import Random
-from typing import NamedTuple
 
-_NAMESPACES = (
-    'xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms" xmlns:a="urn:a" xmlns:b="urn:b"'
-    ' xmlns:xxf="http://orbeon.org/oxf/xml/xforms" xmlns:xbl="http://www.w3.org/ns/xbl"'
-    ' xmlns:fr="http://orbeon.org/oxf/xml/form-runner" xmlns:fb="http://orbeon.org/oxf/xml/form-builder"'
-    ' xmlns:component="http://orbeon.org/oxf/xml/form-builder/component/hr/library"'
-)
+from hypothesis import strategies as st
+
+from tests.forms.generated import forms
+from tests.forms.vectors import VECTORS, Form
+from tests.rigs.fuzz.verdict import FR
+
 CONTROLS = ("a", "b", "name", "control-1", "é")
 """Names of controls that come again and again."""
 
-_ODD_CONTROLS = ("a:b", "a-", "x" * 300, "_", "control-1-iteration")
-_CONTAINERS = ("s", "g", "grid-1", "a", "x.y")
+CONTAINERS = ("s", "g", "grid-1", "a", "x.y")
+"""Names of sections and grids."""
+
+_ODD_NAMES = ("a:b", "a-", "x" * 300, "_", "control-1-iteration")
 _CRUD = "/fr/service/persistence/crud"
 FILE = "0cc175b9.bin"
 """The name of most attachments."""
@@ -43,107 +44,36 @@ _ODD_HOLDERS = (
     f"{_CRUD}/{'a/' * 3000}",
 )
 _REPEATS = (
-    *("", "", "", 'repeat="content"', 'repeat="content" min="1" max="3"', 'repeat="true"', 'minOccurs="0"', 'max=""'),
-    *('repeat="content" fb:initial-iterations="first"', 'repeat="odd"', 'repeat="content" repeat-min="-1"'),
+    *('repeat="content"',) * 3,
+    *('repeat="content" min="1" max="3"', 'repeat="true"', 'minOccurs="0"', 'max=""', 'repeat="odd"'),
+    *('repeat="content" fb:initial-iterations="first"', 'repeat="content" repeat-min="-1"'),
 )
-_ODDITIES = (*("",) * 12, "no bind", "no data", "no view", "no id", "other ref", "twice", "in a dialog", "nodeset")
 _VALUES = (*("", "", "text", "<!-- c -->", "<?pi x?>", "&lt;") * 3, *_HOLDERS)
 _WIDGETS = ("xf:input", "xf:select1", "fr:attachment", "fr:image", "fr:checkbox-input", "a:odd")
+_WRITTEN = ("<form>", '<form fr:data-format-version="4.0.0">', '<form fr:data-format-version="x">')
+_NAMESPACES = 'xmlns:a="urn:a" xmlns:b="urn:b"'
+_METADATA = re.compile('<xf:instance id="fr-form-metadata">.*?</xf:instance>', re.DOTALL)
+_DATA = re.compile("(<form)(.*?</form>)", re.DOTALL)
+_NAMED = re.compile(r'<xf:bind id="([^"]*)-bind"')
+_VALUE = re.compile(r"(?<=>)\w+(?=</)")
+_CONTROL = re.compile(r'<xf:[\w-]+((?: id="[^"]*")?(?: bind="[^"]*")?)/>')
+_EDITS = (
+    (r'<xf:bind id="[^"]*"', ('<xf:bind id="other-bind"',)),
+    (r' ref="[^"]*"', (' ref="../*[1]"', ' nodeset="a"', "")),
+    (r'-(?:control|grid|section)"', ('-odd"',)),
+    (r' id="[^"]*-(?:control|grid|section)"', ("",)),
+    (r' bind="[^"]*"', ("",)),
+    (r'(<fr:(?:grid|section) id="[^"]*" bind="[^"]*")>', tuple(rf"\1 {each}>" for each in _REPEATS)),
+    (r"<(?!form>)([\w.-]+)>[^<]*</\1>", ("", r"\g<0>\g<0>")),
+    (r"<([\w.-]+-iteration)>.*?</\1>", ("",)),
+    (_CONTROL.pattern, (r"<xxf:dialog>\g<0></xxf:dialog>", r"\g<0>\g<0>")),
+    (r"fr:c\b", ("a:x",)),
+    (r"</?fr:(?:view|body)>", ("",)),
+    (r'id="fr-form-model"', ('id="other"',)),
+)
+"""What is looked for, and what an odd form has instead: in one place, or everywhere if both tags must go."""
 
-
-class Node(NamedTuple):
-    """A control, grid or section of a form; ``repeat`` is what says that it repeats, ``value`` a control's."""
-
-    kind: str
-    name: str
-    repeat: str = ""
-    inside: tuple[Node, ...] = ()
-    oddity: str = ""
-    value: str = ""
-
-    @property
-    def is_control(self) -> bool:
-        return self.kind not in ("grid", "section")
-
-
-class Shape(NamedTuple):
-    """The format that the data of a form is written in: whether plain grids and iterations have elements."""
-
-    has_grids: bool
-    has_iterations: bool
-
-
-_SHAPES = tuple(starmap(Shape, ((True, True), (False, True), (False, False), (True, False))))
-
-
-def _nodes(chance: Random, most: int, deepest: int = 4) -> tuple[Node, ...]:
-    return tuple(_node(chance, deepest) for _ in range(chance.randint(1, most)))
-
-
-def _node(chance: Random, deepest: int) -> Node:
-    oddity = chance.choice(_ODDITIES)
-    if deepest == 0 or chance.random() < 0.4:
-        values = _ODD_HOLDERS if chance.random() < 0.03 else _VALUES
-        names = _ODD_CONTROLS if chance.random() < 0.03 else CONTROLS
-        return Node(chance.choice(_WIDGETS), chance.choice(names), oddity=oddity, value=chance.choice(values))
-    kind, name = chance.choice(("grid", "grid", "section")), chance.choice(_CONTAINERS)
-    return Node(kind, name, chance.choice(_REPEATS), _nodes(chance, 3, deepest - 1), oddity)
-
-
-def _data(node: Node, shape: Shape) -> str:
-    if node.oddity == "no data":
-        return ""
-    inside = node.value if node.is_control else "".join(_data(each, shape) for each in node.inside)
-    if node.kind == "grid" and not node.repeat and not shape.has_grids:
-        return inside
-    if node.repeat and (shape.has_iterations or node.kind == "section"):
-        inside = f"<{node.name}-iteration>{inside}</{node.name}-iteration>"
-    written = f"<{node.name}>{inside}</{node.name}>"
-    return written * 2 if node.oddity == "twice" or (node.repeat and not shape.has_iterations) else written
-
-
-def _bind(node: Node, shape: Shape) -> str:
-    inside = "".join(_bind(each, shape) for each in node.inside)
-    if node.oddity == "no bind" or (node.kind == "grid" and not node.repeat and not shape.has_grids):
-        return inside
-    if node.repeat and (shape.has_iterations or node.kind == "section"):
-        name = f"{node.name}-iteration"
-        inside = f'<xf:bind id="{name}-bind" ref="{name}" name="{name}">{inside}</xf:bind>'
-    says = "nodeset" if node.oddity == "nodeset" else "ref"
-    leads = "../*[1]" if node.oddity == "other ref" else node.name
-    own = f'<xf:bind id="{node.name}-bind" {says}="{leads}" name="{node.name}">{inside}</xf:bind>'
-    return own * 2 if node.oddity == "twice" else own
-
-
-def _view(node: Node, cell: str) -> str:
-    if node.oddity == "no view":
-        return ""
-    suffix = "control" if node.is_control else node.kind
-    said = "" if node.oddity == "no id" else f' id="{node.name}-{suffix}"'
-    said += f' bind="{node.name}-bind"'
-    if node.is_control:
-        own = f'<{node.kind}{said} class="fr-summary"><xf:label/><fr:index/></{node.kind}>'
-    else:
-        inside = "".join(_view(each, cell) for each in node.inside)
-        if node.kind == "grid":
-            inside = f"<{cell}>{inside}</{cell}>"
-        own = f"<fr:{node.kind}{said} {node.repeat}>{inside}</fr:{node.kind}>"
-    return f"<xxf:dialog>{own}</xxf:dialog>" if node.oddity == "in a dialog" else own
-
-
-def _templates(node: Node) -> str:
-    own = f'<xf:instance id="{node.name}-template"><{node.name}-iteration/></xf:instance>' if node.repeat else ""
-    return own + "".join(map(_templates, node.inside))
-
-
-def _section_template(nodes: tuple[Node, ...], shape: Shape, cell: str) -> str:
-    """A binding for ``component:s``, as a published definition has it inlined."""
-    return (
-        '<xbl:xbl><xbl:binding id="s-component" element="component|s" class="fr-section-component"><xbl:implementation>'
-        f'<xf:model id="s-model"><xf:bind id="fr-form-binds">{"".join(_bind(node, shape) for node in nodes)}</xf:bind>'
-        f"</xf:model></xbl:implementation><xbl:template>{''.join(_view(node, cell) for node in nodes)}</xbl:template>"
-        "</xbl:binding></xbl:xbl>"
-    )
+_EVERYWHERE = (r"fr:c\b", r"</?fr:(?:view|body)>")
 
 
 _OPERATIONS = (
@@ -217,32 +147,49 @@ def _metadata(chance: Random) -> str:
     return f'<xf:instance id="fr-form-metadata">{one * chance.choice((1,) * 9 + (2,))}</xf:instance>'
 
 
-def definition(chance: Random, title: str) -> str:
-    """A definition without XML declaration; the title is any content."""
-    nodes, shape, cell = _nodes(chance, 3), chance.choice(_SHAPES), chance.choice(("fr:c", "fr:c", "xh:td", "a:x"))
-    view, extra = "".join(_view(node, cell) for node in nodes), ""
-    if chance.random() < 0.3:
-        extra = _section_template(_nodes(chance, 2), shape, cell)
-        view += f'<fr:section id="s-section" bind="s-bind" {chance.choice(_REPEATS)}><component:s/></fr:section>'
-        nodes = (*nodes, Node("section", "s"))
-    written = chance.choice(("", ' fr:data-format-version="4.0.0"', ' fr:data-format-version="x"'))
-    around = chance.choice(("<fr:view><fr:body>{}</fr:body></fr:view>",) * 5 + ("<fr:view>{}</fr:view>", "{}"))
-    model = chance.choice(("fr-form-model",) * 9 + ("other",))
-    document = (
-        f'<xh:html {_NAMESPACES}><xh:head><xh:title>{title}</xh:title><xf:model id="{model}">'
-        f'<xf:instance id="fr-form-instance"><form{written}>{"".join(_data(node, shape) for node in nodes)}</form>'
-        '</xf:instance><xf:bind id="fr-form-binds" ref="instance()">'
-        f"{''.join(_bind(node, shape) for node in nodes)}</xf:bind>{_metadata(chance)}"
-        f"{''.join(map(_templates, nodes))}</xf:model>{extra}</xh:head><xh:body>{around.format(view)}</xh:body>"
-        "</xh:html>"
-    )
-    if chance.random() < 0.75:  # with odd structures most marks lead nowhere, and are refused
-        for mark in (' class="fr-summary"', "<fr:index/>"):
-            document = document.replace(mark, "")
-    return document
+def _odd(form: Form, chance: Random, title: str) -> str:
+    """Give a form the names and values that the fuzzer knows, any metadata, and up to four oddities."""
+    text = _renamed(form.document(), chance)
+    text = _VALUE.sub(lambda _: chance.choice(_ODD_HOLDERS if chance.random() < 0.03 else _VALUES), text)
+    text = re.sub('repeat="content"', lambda _: chance.choice(_REPEATS), text)
+    marks = ' class="fr-summary"><xf:label/><fr:index/>' if chance.random() < 0.25 else "><xf:label/>"
+
+    def control(found: re.Match[str]) -> str:
+        kind = chance.choice(_WIDGETS)
+        return f"<{kind}{found[1]}{marks}</{kind}>"
+
+    for pattern, others in chance.sample(_EDITS, chance.choice((0, 0, 1, 2, 3, 4))):
+        found = list(re.finditer(pattern, text))
+        for one in reversed(found if pattern in _EVERYWHERE else chance.sample(found, min(1, len(found)))):
+            text = text[: one.start()] + one.expand(chance.choice(others)) + text[one.end() :]
+    text = _CONTROL.sub(control, text)
+    text = text.replace("<form>", chance.choice(_WRITTEN))
+    text = _METADATA.sub(lambda _: _metadata(chance), text)
+    text = text.replace("<xh:html", f"<xh:html {_NAMESPACES}")
+    return text.replace("<xh:head>", f"<xh:head><xh:title>{title}</xh:title>")
 
 
-def data(chance: Random) -> str:
-    """Form data, with values and holders of attachments where such a form has its controls."""
-    shape = chance.choice(_SHAPES)
-    return f"<form>{''.join(_data(node, shape) for node in _nodes(chance, 3))}</form>"
+def _renamed(text: str, chance: Random) -> str:
+    """Call controls and containers as others are called, too, but for some."""
+    for name in sorted({*_NAMED.findall(text)}):
+        is_control = f'"{name}-control"' in text
+        names = _ODD_NAMES if chance.random() < 0.03 else CONTROLS if is_control else CONTAINERS
+        if chance.random() < 0.8:
+            text = re.sub(rf"(?<![\w.:-]){re.escape(name)}(?![\w.=])", chance.choice(names), text)
+    return text
+
+
+_forms = forms() | st.sampled_from([form for each in VECTORS.values() for form in (each.form, each.expected)])
+_chances = st.randoms(use_true_random=True)
+
+
+def thrown(titles: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Definitions without XML declaration; their titles are any content."""
+    return st.builds(_odd, _forms, _chances, titles)
+
+
+def data_of(definition: str) -> str:
+    """The data of a definition: form data with values and attachments where such a form has its controls."""
+    found = _DATA.search(definition)
+    assert found is not None
+    return f'{found[1]} {_NAMESPACES} xmlns:fr="{FR}"{found[2]}'

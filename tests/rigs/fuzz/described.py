@@ -44,6 +44,15 @@ _USUAL = {
 
 _ORDER = ("put", "post", "get", "head", "delete")
 
+QUERIES = (
+    *(b"<d/>", b"<search/>"),
+    b"<search><filter metadata='form-version' match='exact'>latest</filter></search>",
+    b"<search return-all-indexed-fields='true'><query path='a[1]' sort='asc'>x</query><drafts>only</drafts></search>",
+    b"<search><query metadata='created' match='gte'>2024-05-01</query><page-number>999999999999</page-number></search>",
+    b"<distinct-values><query path='a'/><query metadata='created-by'/></distinct-values>",
+)
+"""Bodies of which the first is a document, and the others are queries."""
+
 _bodies = st.binary(max_size=300)
 
 
@@ -52,7 +61,7 @@ def strategies(dialect: str) -> Iterator[tuple[int, SearchStrategy[tuple[Request
 
     What stores comes first, and what deletes last.
     """
-    schemathesis.openapi.media_type("application/xml", documents() | definitions | st.just(b"<d/>"))
+    schemathesis.openapi.media_type("application/xml", documents() | definitions | st.sampled_from(QUERIES))
     schemathesis.openapi.media_type("application/xhtml+xml", documents() | definitions)
     for kind in ("*/*", "application/octet-stream", "application/zip", "application/jsonl"):
         schemathesis.openapi.media_type(kind, _bodies)
@@ -61,10 +70,8 @@ def strategies(dialect: str) -> Iterator[tuple[int, SearchStrategy[tuple[Request
     for operation in sorted(operations, key=lambda each: _ORDER.index(each.method)):
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             below = faces(schema.raw_schema, schema.raw_schema["paths"][operation.path])
-            yield (
-                len(below),
-                st.builds(_requests, operation.as_strategy(generation_mode=mode), _usual(dialect), st.just(below)),
-            )
+            made = operation.as_strategy(generation_mode=mode)
+            yield len(below), st.builds(_requests, made, _usual(dialect), st.just(below))
 
 
 def _usual(dialect: str) -> SearchStrategy[dict[str, str]]:

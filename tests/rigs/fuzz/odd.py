@@ -1,42 +1,28 @@
 """Requests that no client library would send: bytes in paths, names and values, in every length and framing.
 
-Each is a request that could be served, with an oddity or two, so that it gets past the first check.
+Each is a documented request with an oddity or two, so that it gets past the first check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+import re
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.published import definition
+from tests.rigs.fuzz import interface
+from tests.rigs.fuzz.described import QUERIES
+from tests.rigs.fuzz.interface import Operation
 from tests.rigs.fuzz.judge import Request
 
+_NAMES = {"app": "odd", "form": "form", "document": "D", "attachment": "a.bin"}
 _DEFINITION = definition(
     "<application-name>odd</application-name><form-name>form</form-name>"
     '<permissions><permission operations="create read update delete"/></permissions>'
 )
-_FACES = (b"", b"/fr/service/persistence")
-_SHAPES = (
-    (b"form", b"form.xhtml"),
-    (b"form", b"a.bin"),
-    (b"data", b"D", b"data.xml"),
-    (b"data", b"D", b"a.bin"),
-    (b"draft", b"D", b"data.xml"),
-    (b"draft", b"D", b"a.bin"),
-    (b"data", b""),
-)
-_FORMS = ((b"form",), (b"form", b"odd"), (b"form", b"odd", b"form"))
-_SEARCHES = (
-    *((name, b"odd", b"form") for name in (b"search", b"distinct-values", b"reindex")),
-    *((b"reindex",), (b"reindex", b"status")),
-)
-_SERVICE = b"/fr/service"
-_ASKING = {b"GET": 6, b"HEAD": 2, b"POST": 1}
-_POSTING = {b"POST": 8, b"GET": 2}
+
 _SEGMENTS = (
     *b". .. ... %2e %2E%2e .%2e %252e%252e %c0%ae%c0%ae ..; ..%00 %2e%2e%2f %2f".split(),
     *b"%2F..%2F %5c ..%5c.. \\ %00 a%00.bin".split(),
@@ -127,13 +113,9 @@ _OTHER_METHODS = tuple(b"OPTIONS POST PUT DELETE TRACE PATCH PROPFIND LOCK QUERY
 _ODD_METHODS = (b"get", b"G", b"X" * 30, b"CONNECT", b"PUT\x00", b"P UT", b"\xc3\xa9", b"")
 _VERSIONS = (*b"HTTP/1.0 HTTP/0.9 HTTP/2.0 HTTP/1.2 HTTP/1.11 http/1.1 HTTPS/1.1".split(), b"", b"HTTP/1.1 x")
 _BODIES = (
-    *(b"<d/>", b"<d/>", b"", b"<d>", b"\x00", b"4\r\n<d/>\r\n0\r\n\r\n", b"zz\r\n"),
+    *(b"<d/>", b"", b"<d>", b"\x00", b"4\r\n<d/>\r\n0\r\n\r\n", b"zz\r\n"),
     *(b"x" * 70000, b"<d>" + b"y" * 300000 + b"</d>"),
-    *(b"<search/>", b"<search><filter metadata='form-version' match='exact'>latest</filter></search>"),
-    b"<search return-all-indexed-fields='true'><query path='a[1]' sort='asc'>x</query><drafts>only</drafts></search>",
-    b"<search><query metadata='created' match='gte'>2024-05-01</query><page-number>999999999999</page-number></search>",
-    b"<distinct-values><query path='a'/><query metadata='created-by'/></distinct-values>",
-    _DEFINITION,
+    *(_DEFINITION, *QUERIES),
 )
 _CHUNKED = (
     b"4\r\n<d/>\r\n0\r\n\r\n",
@@ -149,47 +131,6 @@ _CHUNKED = (
 )
 
 Fields = tuple[tuple[bytes, bytes], ...]
-
-
-class _Target(NamedTuple):
-    """A prefix and the names below it, what is asked for, and the methods that make sense, each so often."""
-
-    face: bytes
-    names: tuple[bytes, ...]
-    query: bytes = b""
-    methods: Mapping[bytes, int] = MappingProxyType({b"GET": 1, b"PUT": 2, b"DELETE": 1, b"HEAD": 1})
-
-    def path(self, change: tuple[int, bytes] | None = None) -> bytes:
-        names = list(self.names)
-        if change is not None:
-            names[change[0] % len(names)] = change[1]
-        return self.face + b"/" + b"/".join(names) + self.query
-
-
-def _targets(prefix: bytes) -> SearchStrategy[_Target]:
-    """Everything there is: mostly resources, then lists of forms and of attachments, searches, and publishing."""
-    designer = b"svc" if prefix == b"Svc-" else b"orbeon"
-    resources = st.builds(
-        lambda face, shape: _Target(face, (b"crud", b"odd", b"form", *shape)),
-        st.sampled_from(_FACES),
-        st.sampled_from(_SHAPES),
-    )
-    forms = st.builds(
-        lambda face, names, methods: _Target(face, names, methods=methods),
-        st.sampled_from(_FACES),
-        st.sampled_from(_FORMS),
-        st.sampled_from((_ASKING, _POSTING)),
-    )
-    searches = st.builds(
-        lambda face, names: _Target(face, names, methods=_POSTING), st.sampled_from(_FACES), st.sampled_from(_SEARCHES)
-    )
-    others = (
-        _Target(_SERVICE, (b"publish",), methods=_POSTING),
-        _Target(_SERVICE, (designer, b"builder", b"publish", b"D"), methods=_POSTING),
-        _Target(_SERVICE, (b"odd", b"form", b"attachments"), b"?document=D", _ASKING),
-    )
-    return st.one_of(resources, resources, resources, forms, searches, st.sampled_from(others))
-
 
 _odd_segments = st.sampled_from(_SEGMENTS) | st.binary(min_size=1, max_size=12).map(
     lambda raw: b"%" + raw.hex("%").encode()
@@ -210,23 +151,23 @@ def _cased(names: tuple[bytes, ...]) -> SearchStrategy[bytes]:
 
 
 @st.composite
-def _paths(draw: st.DrawFn, target: _Target) -> bytes:
-    changed = target.path((draw(st.integers(0, 5)), draw(_odd_segments | _raw_bytes)))
-    return draw(
-        st.sampled_from(
-            (changed,) * 8
-            + (
-                changed.replace(b"/", b"//", draw(st.integers(1, 4))),
-                changed + b"/",
-                b"http://other.example" + changed,
-                changed.removeprefix(b"/"),
-                b"/./" + changed,
-                changed + b"/" + b"x/" * 500,
-                changed + b"x" * 9000,
-                b"*",
-            )
-        )
+def _targets(draw: st.DrawFn, target: bytes) -> bytes:
+    """A target with another name in its path, and perhaps more that is odd about the path."""
+    path, mark, query = target.partition(b"?")
+    names = path.split(b"/")
+    names[-draw(st.integers(1, max(1, min(6, len(names) - 1))))] = draw(_odd_segments | _raw_bytes)
+    changed = b"/".join(names)
+    odd = (
+        changed.replace(b"/", b"//", draw(st.integers(1, 4))),
+        changed + b"/",
+        b"http://other.example" + changed,
+        changed.removeprefix(b"/"),
+        b"/./" + changed,
+        changed + b"/" + b"x/" * 500,
+        changed + b"x" * 9000,
+        b"*",
     )
+    return draw(st.sampled_from((changed,) * 8 + odd)) + mark + query
 
 
 @st.composite
@@ -244,29 +185,51 @@ def _headers(draw: st.DrawFn, prefix: bytes) -> Fields:
     return ((name, draw(st.sampled_from(_FRAMING[name]))),)
 
 
+def requests(dialect: str, prefix: bytes) -> SearchStrategy[Request]:
+    """Documented requests, most of them for resources, with an oddity or two.
+
+    ``prefix`` is what the service's own headers begin with.
+    """
+    operations = [(own.method.encode(), _target(own)) for own in interface.read(dialect).operations]
+    resources = [(method, target) for method, target in operations if b"/crud/" in target]
+    writes = [(method, target) for method, target in resources if method == b"PUT"]
+    meant = st.one_of(*map(st.sampled_from, (resources, resources, writes, operations)))
+
+    @st.composite
+    def one(draw: st.DrawFn) -> Request:
+        method, target = draw(meant)
+        if draw(st.integers(0, 9)) == 5:
+            method = draw(st.sampled_from(_OTHER_METHODS))
+        body = draw(st.sampled_from(_BODIES)) if method in _WITH_BODY else None
+        request = Request(method, target, ((prefix + b"Form-Definition-Version", b"1"),), body)
+        for _ in range(draw(st.integers(1, 2))):
+            request = draw(_with_oddity(request, prefix))
+        return request
+
+    return one()
+
+
+def _target(operation: Operation) -> bytes:
+    path = re.sub(r"{(\w+)}", lambda name: _NAMES[name[1]], operation.face + operation.path)
+    is_list = operation.path.endswith("/attachments")
+    return f"{path}?document=D".encode() if is_list else path.encode()
+
+
 @st.composite
-def requests(draw: st.DrawFn, prefix: bytes) -> Request:
-    """Requests with an oddity or two; ``prefix`` is what the service's own headers begin with."""
-    meant = draw(_targets(prefix))
-    usual = st.sampled_from([method for method, times in meant.methods.items() for _ in range(times)])
-    method = draw(st.sampled_from(_OTHER_METHODS)) if draw(st.integers(0, 9)) == 5 else draw(usual)
-    target = meant.path()
-    fields: Fields = ((prefix + b"Form-Definition-Version", b"1"),)
-    body = draw(st.sampled_from(_BODIES)) if method in _WITH_BODY else None
-    version = b"HTTP/1.1"
-    for _ in range(draw(st.integers(1, 2))):
-        where = draw(st.sampled_from(("path", "path", "query", "header", "header", "header", "body", "line")))
-        if where == "path":
-            target = draw(_paths(meant))
-        elif where == "query":
-            target = target.partition(b"?")[0] + b"?" + draw(_some_queries)
-        elif where == "header":
-            fields = (*fields, *draw(_headers(prefix))) if draw(st.booleans()) else draw(_headers(prefix))
-        elif where == "body" and method in _WITH_BODY:
-            fields, body = (*fields, (b"Transfer-Encoding", b"chunked")), draw(st.sampled_from(_CHUNKED))
-        elif where == "line" and draw(st.integers(0, 2)) == 0:
-            if draw(st.booleans()):
-                method = draw(st.sampled_from(_ODD_METHODS))
-            else:
-                version = draw(st.sampled_from(_VERSIONS))
-    return Request(method, target, fields, body, version)
+def _with_oddity(draw: st.DrawFn, request: Request, prefix: bytes) -> Request:
+    where = draw(st.sampled_from(("path", "path", "query", "header", "header", "header", "body", "line")))
+    if where == "path":
+        return replace(request, target=draw(_targets(request.target)))
+    if where == "query":
+        return replace(request, target=request.target.partition(b"?")[0] + b"?" + draw(_some_queries))
+    if where == "header":
+        kept = request.headers if draw(st.booleans()) else ()
+        return replace(request, headers=(*kept, *draw(_headers(prefix))))
+    if where == "body" and request.method in _WITH_BODY:
+        coding = (*request.headers, (b"Transfer-Encoding", b"chunked"))
+        return replace(request, headers=coding, body=draw(st.sampled_from(_CHUNKED)))
+    if where == "line" and draw(st.integers(0, 2)) == 0:
+        if draw(st.booleans()):
+            return replace(request, method=draw(st.sampled_from(_ODD_METHODS)))
+        return replace(request, version=draw(st.sampled_from(_VERSIONS)))
+    return request

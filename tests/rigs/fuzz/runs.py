@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from tests.rigs import processes
 from tests.rigs.fuzz import described, interface, judge, odd
 from tests.rigs.fuzz.bodies import Bodies, Place, places
 from tests.rigs.fuzz.documents import definitions, documents
 from tests.rigs.fuzz.judge import Exchange, Request, exchange
 from tests.rigs.report import Tally
+from tests.service import Service
 
 _MOST_VIOLATIONS = 20
 _ROUND = 10
@@ -28,8 +30,10 @@ _PREFIXES = {"svc": "Svc-", "orbeon": "Orbeon-"}
 
 Case = TypeVar("Case")
 
-
-HEADINGS = ("requests", "2xx", "3xx", "4xx", "501", "other 5xx", "of gunicorn", "no answer", _SLOWEST)
+HEADINGS = (
+    *("requests", "2xx", "3xx", "4xx", "501", "other 5xx", "of gunicorn", "no answer", _SLOWEST),
+    *("files open", "files open after", "KiB", "KiB after", "left over"),
+)
 
 
 @dataclass(slots=True)
@@ -76,27 +80,56 @@ def run(job: Job) -> RunTotals:
     return _KINDS[job.kind](job)
 
 
+def together(name: str, jobs: Iterable[Job], runs: Callable[..., Iterator[RunTotals]] = map) -> RunTotals:
+    """Do the jobs, with a pool's ``map`` at the same time, and add up what they showed."""
+    totals = RunTotals(name)
+    for own in runs(run, jobs):
+        totals.add(own)
+    return totals
+
+
+def measured(
+    service: Service,
+    jobs: Sequence[Job],
+    *,
+    most_memory: int,
+    threads: int,
+    runs: Callable[..., Iterator[RunTotals]] = map,
+) -> RunTotals:
+    """Do the jobs against a service, and complain of what it holds or has left more than before.
+
+    Its workers may grow by ``most_memory`` KiB each, and make ``threads`` to answer requests.
+    """
+    before = processes.held(service)
+    totals = together(f"{service.dialect}, {jobs[0].kind}", jobs, runs)
+    after, strays = processes.held(service), processes.strays(service)
+    most_threads = threads + processes.OTHER_THREADS
+    for what in (*processes.growth(before, after, most_memory=most_memory, most_threads=most_threads), *strays):
+        totals.complain(what)
+    totals["left over"] = len(strays) + after.leftovers
+    for held, suffix in ((before, ""), (after, " after")):
+        totals[f"files open{suffix}"] = sum(worker.descriptors for worker in held.workers)
+        totals[f"KiB{suffix}"] = sum(worker.memory for worker in held.workers)
+    totals.ended()
+    return totals
+
+
 def _described(job: Job) -> RunTotals:
     """Requests made from the documented interface, each below every prefix; in rounds, to have something to read."""
     totals, ask = _asking(job)
     strategies = list(described.strategies(job.dialect))
     each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
     rounds = max(1, each // _ROUND)
-
-    def send(requests: tuple[Request, ...]) -> None:
-        for request in requests:
-            ask(request)
-
     for number in range(rounds):
         own = replace(job, seed=None if job.seed is None else job.seed + number * _APART)
         for _, strategy in strategies:
-            _repeat(own, each // rounds + 1, strategy, send)
+            _repeat(own, each // rounds + 1, strategy, lambda requests: list(map(ask, requests)))
     return totals
 
 
 def _odd(job: Job) -> RunTotals:
     totals, ask = _asking(job)
-    _repeat(job, job.requests, odd.requests(_PREFIXES[job.dialect].encode()), ask)
+    _repeat(job, job.requests, odd.requests(job.dialect, _PREFIXES[job.dialect].encode()), ask)
     return totals
 
 

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from email.message import Message
 from http.client import HTTPMessage
 from pathlib import Path
-from random import Random
 from typing import cast
 
 import pytest
@@ -23,10 +22,10 @@ from tests.published import definition
 from tests.rigs import processes
 from tests.rigs.fuzz import interface, judge, verdict
 from tests.rigs.fuzz.bodies import Bodies, places
-from tests.rigs.fuzz.definitions import definition as thrown_definition
+from tests.rigs.fuzz.definitions import thrown
 from tests.rigs.fuzz.documents import broken
 from tests.rigs.fuzz.judge import CUT_OFF, Exchange, Request
-from tests.rigs.fuzz.runs import Job, run
+from tests.rigs.fuzz.runs import Job, measured
 from tests.rigs.processes import Held, Worker
 from tests.service import Answer, Service, running
 
@@ -311,8 +310,15 @@ def test_permissions_are_judged_as_the_service_does(permissions: str, *, is_know
 
 def test_thrown_definitions_reach_what_takes_them_apart() -> None:
     """Most are well-formed; many have controls, and change when they are migrated."""
-    thrown = [thrown_definition(Random(number), "").encode() for number in range(200)]
-    whole = [document for document in thrown if verdict.opinion(document).tree is not None]
+    thrown_ones = list[bytes]()
+
+    @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(thrown(st.just("")))
+    def keep(document: str) -> None:
+        thrown_ones.append(document.encode())
+
+    keep()
+    whole = [document for document in thrown_ones if verdict.opinion(document).tree is not None]
     assert len(whole) > 150
     assert sum(bool(read_controls(document)) for document in whole) > 50
     assert sum(b"<xf:bind" in migrate(document, "2019.1.0", is_unpublished=True) for document in whole) > 100
@@ -332,13 +338,7 @@ def test_thrown_definitions_reach_what_takes_them_apart() -> None:
 def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect: str, requests: int) -> None:
     """No 5xx but the documented one, only documented answers, no traceback, and nothing held or left at the end."""
     with running(tmp_path, dialect=dialect, workers=1, threads=2) as service:
-        before = processes.held(service)
-        totals = run(Job(kind, service.port, dialect, requests, None))
-        after = processes.held(service)
-        assert totals.violations == []
-        assert totals["requests"] >= requests
-        assert totals["2xx"] > 0 < totals["4xx"]
-        assert (
-            list(processes.growth(before, after, most_memory=64 << 10, most_threads=2 + processes.OTHER_THREADS)) == []
-        )
-        assert processes.strays(service) == []
+        totals = measured(service, [Job(kind, service.port, dialect, requests, None)], most_memory=64 << 10, threads=2)
+    assert totals.violations == []
+    assert totals["requests"] >= requests
+    assert totals["2xx"] > 0 < totals["4xx"]

@@ -121,13 +121,15 @@ def _known_attributes(element: etree._Element) -> bool:
 
 def without_irrelevant(tree: etree._Element) -> bytes | None:
     """The canonical form of a document without its non-relevant elements; ``None`` where it has no canonical form."""
-    mark = f"{{{FR}}}relevant"
+    mark, gone = f"{{{FR}}}relevant", "{urn:gone}gone"
     if tree.get(mark) == "false":
         tree.text = None
         for child in list(tree):
             tree.remove(child)
-    for element in [found for found in tree.iter(etree.Element) if found is not tree and found.get(mark) == "false"]:
-        _cut(element)
+    for element in tree.iterdescendants(etree.Element):
+        if element.get(mark) == "false":
+            element.tag = gone
+    etree.strip_elements(tree, gone, with_tail=False)
     return canonical(tree)
 
 
@@ -139,22 +141,8 @@ def canonical(tree: etree._Element) -> bytes | None:
         return None
 
 
-def _cut(element: etree._Element) -> None:
-    """Remove an element, but not the text behind it."""
-    parent, before = element.getparent(), element.getprevious()
-    if parent is None:
-        return
-    if before is not None:
-        before.tail = (before.tail or "") + (element.tail or "")
-    else:
-        parent.text = (parent.text or "") + (element.tail or "")
-    element.tail = None
-    parent.remove(element)
-
-
 def _limit(tree: etree._Element) -> str:
-    deepest, count = 0, 0
-    depth = 0
+    depth = deepest = count = 0
     for event, element in etree.iterwalk(tree, events=("start", "end")):
         depth += 1 if event == "start" else -1
         count += event == "start"

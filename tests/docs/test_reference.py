@@ -1,4 +1,4 @@
-"""docs/http.md has every request, docs/status-codes.md every status, and docs/openapi.yaml every header of responses.
+"""The pages of reference have every request, status, response header, metric and kind of finding, and no other.
 
 tests/rigs/fuzz/test_openapi.py compares docs/openapi.yaml with the code: paths, parameters, request headers, statuses.
 """
@@ -9,12 +9,15 @@ from collections.abc import Iterator
 
 from persistence.errors import STATUS
 from persistence.http.responses import RESPONSE_NAMES
+from persistence.storage.findings import FindingKind, Remedy
 from tests.docs.markdown import DOCS, ROOT, rows, spans
+from tests.metrics.test_metrics import known
 from tests.rigs.fuzz import interface
 from tests.service import PUBLIC
 
 HTTP = DOCS / "http.md"
 STATUSES = DOCS / "status-codes.md"
+METRICS, FINDINGS = DOCS / "metrics.md", DOCS / "maintenance.md"
 _ELSEWHERE = {
     "429": "the pages for administrators answer it, and not the interface",
     "414": "gunicorn answers it",
@@ -116,3 +119,43 @@ def test_headers_of_the_code_are_found() -> None:
 
 def test_the_reasons_for_other_statuses_are_needed() -> None:
     assert statuses().isdisjoint(_ELSEWHERE)
+
+
+Described = dict[str, tuple[str, tuple[str, ...]]]
+
+
+def described_metrics(text: str) -> Described:
+    """Return the kind and the labels of each metric of a page."""
+    return {
+        name.strip("`"): (kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels, _ in rows(text, "Metric")
+    }
+
+
+def test_every_metric_is_described_and_the_reverse() -> None:
+    assert described_metrics(METRICS.read_text()) == dict(known())
+
+
+def test_a_metric_that_is_left_out_or_described_wrongly_is_found() -> None:
+    page = METRICS.read_text()
+    assert described_metrics(page.replace("| `persistence_workers` ", "| `persistence_walkers` ")) != dict(known())
+    assert described_metrics(page.replace("`method`, `kind`, `status`", "`method`, `status`")) != dict(known())
+
+
+def described_findings(text: str) -> dict[str, tuple[str, str]]:
+    """Return the severity and the remedy of each kind of finding of a page."""
+    return {cells[0].strip("`"): (cells[1], cells[-1]) for cells in rows(text, "Kind")}
+
+
+def test_every_kind_of_finding_is_described_with_its_severity_and_remedy_and_the_reverse() -> None:
+    found = described_findings(FINDINGS.read_text())
+    assert {label: severity for label, (severity, _) in found.items()} == {
+        kind.label: kind.severity.value for kind in FindingKind
+    }
+    for kind in FindingKind:
+        is_automatic = f"`{kind.remedy.value}`" in found[kind.label][1]
+        assert is_automatic == (kind.remedy is not Remedy.NONE) or kind is FindingKind.DIGEST_WRONG
+
+
+def test_a_finding_that_is_left_out_is_found() -> None:
+    kind = next(iter(FindingKind)).label
+    assert kind not in described_findings(FINDINGS.read_text().replace(f"| `{kind}` |", "| `forgotten` |"))

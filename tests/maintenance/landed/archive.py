@@ -28,13 +28,13 @@ def _owned(member: tarfile.TarInfo, directory: str) -> tarfile.TarInfo | None:
 
 def answers(name: str) -> dict[str, Any]:
     """Return what is recorded in ``answers-NAME.json.xz``."""
-    found: dict[str, Any] = json.loads(
-        lzma.decompress(Path(__file__).with_name(f"answers-{name}.json.xz").read_bytes())
-    )
+    found: dict[str, Any] = json.loads(lzma.decompress(_answers(name).read_bytes()))
     return found
 
 
 def record(name: str, found: dict[str, Any]) -> None:
-    """Write ``answers-NAME.json.xz``."""
-    text = json.dumps(found, ensure_ascii=False).encode()
-    Path(__file__).with_name(f"answers-{name}.json.xz").write_bytes(lzma.compress(text))
+    _answers(name).write_bytes(lzma.compress(json.dumps(found, ensure_ascii=False).encode()))
+
+
+def _answers(name: str) -> Path:
+    return Path(__file__).with_name(f"answers-{name}.json.xz")

@@ -21,7 +21,7 @@ import pytest
 
 from tests import forkserver
 from tests.docs.markdown import ROOT, blocks
-from tests.landed.archive import answers, unpack
+from tests.maintenance.landed.archive import answers, unpack
 from tests.service import Service, alone
 
 pytestmark = pytest.mark.xdist_group("landed-0.1.0")

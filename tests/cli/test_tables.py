@@ -1,4 +1,7 @@
-"""``persistence export --parquet`` and ``format=parquet``: files, the types of columns, and what is not of its type."""
+"""Workbooks and Parquet files of ``persistence export`` and of the pages: sheets, headings, columns and typed cells.
+
+Options that do not go together are in ``golden/tables.txt``.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,41 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lxml import etree
 from pyarrow import parquet
 
+from persistence.forms import diffs
 from persistence.forms.controls import Label, Outline, OutlineNode
 from persistence.forms.diffs import DataNode, HeldValue
+from persistence.limits import SHEET_CHARACTERS
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.texts import Instant
 from persistence.services import parquet as parquets
-from tests.cli.command_runner import Place, ended
-from tests.pages.test_shown_values import FIRST, FORM, LAST, definition, filled
+from persistence.services import spreadsheets
+from tests.cli.command_runner import Command, Place
+from tests.pages.administrator import administrator
+from tests.pages.test_shown_values import FIRST, FORM, LAST, definition, filled, row
 from tests.published import Planter
 
-FORM_FILE = "documents.parquet"
-MOMENT = datetime(2024, 5, 2, 10, tzinfo=UTC)
-ADDRESS = DocumentAddress(Form("a", "b"), Collection.DATA, "d", DATA_XML)
-FACTS = DocumentFacts(created=Instant(FIRST), modified=Instant(LAST), version=1)
-Files = dict[str, pa.Table]
-
-
-def files(archive: bytes) -> Files:
-    """The tables of an archive by the names of their files."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        assert opened.testzip() is None
-        names = [name for name in opened.namelist() if name != "problems.txt"]
-        return {name: parquet.read_table(io.BytesIO(opened.read(name))) for name in names}
+ROW = {
+    "Document": "d",
+    "Owner": "bob",
+    "Last modified by": "bob",
+    "Stage": "new",
+    "Form version": 1,
+    "The title": "A garage",
+    "The kind": "Commercial",
+    "The tags": "Alpha; Beta",
+    "The colour": "Deep red",
+    "The review": "Fine work",
+    "The agreed": True,
+    "The cost": 240000.5,
+    "The signed": "[picture]",
+    "The file": "Plan März.pdf",
+}
+"""A document as either file has it, without its instants."""
 
 
 def typed_definition(title: str = "The title", cost: str = "xf:decimal") -> bytes:
@@ -51,8 +63,143 @@ def tree(tmp_path: Path) -> Path:
     with Planter(tmp_path / "data") as planter:
         planter.define(str(FORM), 1, typed_definition(), FIRST)
         planter.save(str(FORM), "d", filled(), FIRST, User("bob"), "new")
-        planter.save(str(FORM), "e", filled(title="<title/>", cost="<cost>much</cost>"), LAST, User("ann"))
+        planter.save(str(FORM), "e", filled(title="<title>=1+1</title>", cost="<cost>much</cost>"), LAST, User("ann"))
     return tmp_path / "data"
+
+
+# Workbooks
+
+
+_MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+Sheets = dict[str, list[dict[str, Any]]]
+
+
+def sheets(workbook: bytes) -> Sheets:
+    """The rows of each sheet, as values by their headings."""
+    archive = zipfile.ZipFile(io.BytesIO(workbook))
+    assert archive.testzip() is None
+    names = [each.get("name") for each in etree.fromstring(archive.read("xl/workbook.xml")).iter(f"{_MAIN}sheet")]
+    found: Sheets = {}
+    for number, name in enumerate(names, 1):
+        tree = etree.fromstring(archive.read(f"xl/worksheets/sheet{number}.xml"))
+        rows = [{cell.get("r").rstrip("0123456789"): value(cell) for cell in each} for each in tree.iter(f"{_MAIN}row")]
+        headings, *others = rows
+        found[str(name)] = [{headings[column]: text for column, text in each.items()} for each in others]
+    return found
+
+
+def value(cell: Any) -> Any:
+    if cell.get("t") == "inlineStr":
+        return "".join(cell.itertext())
+    number = cell.findtext(f"{_MAIN}v")
+    return number == "1" if cell.get("t") == "b" else float(number)
+
+
+def workbook_of(tree: Path, *options: str) -> Sheets:
+    done = Place(tree).run("export", "-", "--xlsx", "--match", str(FORM), *options)
+    assert done.exit_code == 0, done.output
+    return sheets(done.stdout_bytes)
+
+
+def test_a_workbook_has_typed_cells_and_a_sheet_for_each_repeat(tree: Path) -> None:
+    found = workbook_of(tree)
+    assert list(found) == ["Documents", "rows"]
+    first, second = sorted(found["Documents"], key=lambda each: each["Document"])
+    days = 45414  # since 1899-12-30
+    assert first == ROW | {
+        "Created (UTC)": pytest.approx(days + 10 / 24),
+        "Last modified (UTC)": pytest.approx(days + 10 / 24),
+        "The at": "2024-05-02 10:00:00",
+    }
+    assert (second["The title"], second["The cost"]) == ("=1+1", "much")
+    rows = [(each["Document"], each["Row"], each["What"], each["Many"]) for each in found["rows"]]
+    assert sorted(rows) == [(name, *each) for name in "de" for each in (("1", "Sand", "3"), ("2", "Lime", "4"))]
+
+
+def test_a_workbook_of_a_page_has_what_its_table_finds(tree: Path) -> None:
+    found = administrator(tree.parent)
+    answer = found.get(f"/admin/forms/{FORM}/documents.xlsx?owner=ann")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="town-permit.xlsx"'
+    assert [each["Document"] for each in sheets(answer.data)["Documents"]] == ["e"]
+    answer = found.get(f"/admin/forms/{FORM}/1/documents.xlsx?q=nothing-like-it")
+    assert sheets(answer.data) == {"Documents": [], "rows": []}
+
+
+def test_a_workbook_of_a_page_names_what_it_leaves_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreadsheets, "SHEET_CHARACTERS", 200)
+    monkeypatch.setattr(diffs, "MOST_DIFFED_ELEMENTS", 30)
+    found = administrator(tree.parent)
+    with Planter(tree) as planter:
+        planter.save(str(FORM), "d", filled(title=f"<title>{'x y ' * 51}</title>"), LAST, User("bob"))
+        planter.save(str(FORM), "e", filled(title="<title/>" * 30), LAST, User("ann"))
+    read = sheets(found.get(f"/admin/forms/{FORM}/documents.xlsx").data)
+    assert [each["Document"] for each in read["Documents"]] == ["d"]
+    assert [each["Problems"] for each in read["Problems"]] == [
+        f"{FORM}/data/e/data.xml has too many elements for a workbook",
+        f"{FORM}/data/d/data.xml: a cell has at most 200 characters: a value is cut",
+    ]
+
+
+def test_what_does_not_fit_is_cut_and_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreadsheets, "SHEET_ROWS", 3)
+    with Planter(tree) as planter:
+        body = filled(title=f"<title>{'x y ' * (SHEET_CHARACTERS // 4 + 1)}</title>").replace(
+            row("Lime", "4").encode(), b""
+        )
+        planter.save(str(FORM), "d", body, LAST, User("bob"))
+    done = Place(tree).run("export", str(tree.parent / "x.xlsx"), "--xlsx", "--match", str(FORM))
+    assert done.exit_code == 4
+    assert f"a cell has at most {SHEET_CHARACTERS} characters: a value is cut" in done.output
+    assert "a sheet has at most 3 rows: the others are left out" in done.output
+    found = sheets((tree.parent / "x.xlsx").read_bytes())
+    assert [len(each) for each in found.values()] == [2, 2]
+    assert max(len(each["The title"]) for each in found["Documents"]) == SHEET_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("label", "sheet"),
+    [
+        ("\U0001f600" * 31, "\U0001f600" * 15),
+        ("History", "History 2"),
+        ("documents", "documents 2"),
+        ("a:\n\tb", "a b"),
+        ("'", "Rows"),
+        ("x" * 40, "x" * 31),
+    ],
+)
+def test_a_sheet_has_a_name_that_excel_takes(label: str, sheet: str) -> None:
+    """It counts characters beyond the first 65,536 as two, and has a name of its own."""
+    repeat = OutlineNode("rows", Label({"": label}, is_html=False), is_iteration=True)
+    outline = Outline(OutlineNode(inside={"rows": repeat}), ())
+    assert list(sheets(b"".join(spreadsheets.workbook([], [outline], None, [])))) == ["Documents", sheet]
+
+
+def test_a_workbook_has_so_many_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is an open file until the workbook is written."""
+    monkeypatch.setattr(spreadsheets, "MOST_SHEETS", 3)
+    repeats = {f"r{number}": OutlineNode("same", is_iteration=True) for number in range(5)}
+    problems: list[str] = []
+    book = b"".join(spreadsheets.workbook([], [Outline(OutlineNode(inside=repeats), ())], None, problems))
+    assert list(sheets(book)) == ["Documents", "same", "same 2"]
+    assert problems == [f"a workbook has at most 3 sheets: r{number} has none" for number in (2, 3, 4)]
+
+
+# Parquet files
+
+
+FORM_FILE = "documents.parquet"
+MOMENT = datetime(2024, 5, 2, 10, tzinfo=UTC)
+ADDRESS = DocumentAddress(Form("a", "b"), Collection.DATA, "d", DATA_XML)
+FACTS = DocumentFacts(created=Instant(FIRST), modified=Instant(LAST), version=1)
+Files = dict[str, pa.Table]
+
+
+def files(archive: bytes) -> Files:
+    """The tables of an archive by the names of their files."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        assert opened.testzip() is None
+        names = [name for name in opened.namelist() if name != "problems.txt"]
+        return {name: parquet.read_table(io.BytesIO(opened.read(name))) for name in names}
 
 
 def exported(tree: Path, *options: str, status: int = 0, match: str = str(FORM)) -> Files:
@@ -91,25 +238,8 @@ def test_columns_have_the_types_of_their_binds_and_each_repeat_a_file(tree: Path
     }
     assert schema.field("The cost").metadata == {b"path": b"s/cost", b"type": b"decimal"}
     assert found["rows.parquet"].schema.field("Many").metadata[b"path"] == b"s/rows/rows-iteration/many"
-    assert rows(found[FORM_FILE])[0] == {
-        "Document": "d",
-        "Created (UTC)": MOMENT,
-        "Last modified (UTC)": MOMENT,
-        "Owner": "bob",
-        "Last modified by": "bob",
-        "Stage": "new",
-        "Form version": 1,
-        "The title": "A garage",
-        "The kind": "Commercial",
-        "The tags": "Alpha; Beta",
-        "The colour": "Deep red",
-        "The review": "Fine work",
-        "The agreed": True,
-        "The cost": 240000.5,
-        "The at": MOMENT,
-        "The signed": "[picture]",
-        "The file": "Plan März.pdf",
-    }
+    moments = dict.fromkeys(("Created (UTC)", "Last modified (UTC)", "The at"), MOMENT)
+    assert rows(found[FORM_FILE])[0] == ROW | moments
     expected = [("d", "1", "Sand", "3"), ("d", "2", "Lime", "4"), ("e", "1", "Sand", "3"), ("e", "2", "Lime", "4")]
     assert [tuple(each.values()) for each in rows(found["rows.parquet"])] == expected
 
@@ -119,7 +249,7 @@ def test_a_value_of_another_type_is_null_and_reported(tree: Path) -> None:
     assert done.exit_code == 4
     assert f"{FORM}/data/e/data.xml: a value of s/cost is not a valid decimal: it is null" in done.output
     second = rows(files((tree.parent / "x.zip").read_bytes())[FORM_FILE])[1]
-    assert (second["The cost"], second["The title"], second["Stage"]) == (None, None, None)
+    assert (second["The cost"], second["The title"], second["Stage"]) == (None, "=1+1", None)
 
 
 def test_labels_are_those_of_a_language(tree: Path) -> None:
@@ -129,11 +259,11 @@ def test_labels_are_those_of_a_language(tree: Path) -> None:
 def test_two_versions_share_columns_which_have_the_type_of_the_latest(tree: Path) -> None:
     with Planter(tree) as planter:
         planter.define(str(FORM), 2, typed_definition("A title", "xf:integer"), LAST)
-        planter.save(str(FORM), "f", filled(cost="<cost>12</cost>"), LAST, version=2)
+        planter.save(str(FORM), "f", filled(title="<title/>", cost="<cost>12</cost>"), LAST, version=2)
     table = exported(tree, status=4)[FORM_FILE]
     assert str(table.schema.field("The cost").type) == "int64"
     found = [(each["Document"], each["Form version"], each["The cost"], each["A title"]) for each in rows(table)]
-    assert found == [("d", 1, None, "A garage"), ("e", 1, None, None), ("f", 2, 12, "A garage")]
+    assert found == [("d", 1, None, "A garage"), ("e", 1, None, "=1+1"), ("f", 2, 12, None)]
     assert exported(tree, match=f"{FORM}/2")[FORM_FILE].num_rows == 1
 
 
@@ -209,29 +339,13 @@ def test_rows_are_written_in_groups(monkeypatch: pytest.MonkeyPatch, name: str, 
 
 
 def test_without_the_library_a_line_names_the_extra(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tree: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.delitem(sys.modules, "persistence.services.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     target = tree.parent / "x.zip"
-    Place(tree)
-    done = ended(["export", str(target), "--parquet", "--match", str(FORM), "--data", str(tree)], monkeypatch, capsys)
+    done = command("export", str(target), "--parquet", "--match", str(FORM), "--data", str(tree))
     assert (done.status, done.out) == (1, "")
     told = "this needs pyarrow, which is not installed: install the service with its extra [parquet], as docs/"
     assert done.errors == [f"persistence: {told}installing.md says"]
     assert not target.exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        (("x.parquet",), "--parquet writes a table"),
-        (("-", "--parquet", "--xlsx"), "exclude each other"),
-        (("-", "--parquet", "--content", "form-data"), "exclude each other"),
-        (("-", "--parquet", "--all-controls"), "--all-controls of --csv and --jsonl"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(tree: Path, options: tuple[str, ...], cause: str) -> None:
-    done = Place(tree).run("export", *options)
-    assert done.exit_code == 2
-    assert cause in done.output

@@ -2,7 +2,7 @@
 
 The archives beside this file hold the tree of each dialect with its settings and keys, and questions with their
 answers; none of them changes the tree. The answers were those of the version that has written it, and are recorded
-again, with ``pytest tests/landed --update``, after a change of them on purpose.
+again, with ``pytest tests/maintenance/landed --update``, after a change of them on purpose.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from persistence.cli import main
-from tests.landed.archive import answers as answers_of
-from tests.landed.archive import record, unpack
+from tests.maintenance.landed import archive
 from tests.service import alone
 
 pytestmark = pytest.mark.xdist_group("landed")
@@ -43,13 +42,13 @@ def dialect(request: pytest.FixtureRequest) -> str:
 def tree(dialect: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the settings of a tree, with the times of its files to the nanosecond."""
     directory = tmp_path_factory.mktemp(f"landed-{dialect}")
-    unpack(dialect, directory)
+    archive.unpack(dialect, directory)
     return directory
 
 
 @pytest.fixture(scope="module")
 def recorded(dialect: str) -> dict[str, Any]:
-    return answers_of(dialect)
+    return archive.answers(dialect)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ def test_every_request_is_answered_as_before(
     """Status, headers in their order, and body. The questions change nothing, so one answer leads to no other."""
     assert len(answers) >= 300
     if request.config.getoption("--update"):
-        record(dialect, recorded | {"answers": answers})
+        archive.record(dialect, recorded | {"answers": answers})
     pairs = zip(recorded["answers"], answers, strict=True)
     different = [(question, before, now) for (question, before), (_, now) in pairs if before != now]
     assert not different, _told(different)
@@ -110,7 +109,7 @@ def test_every_command_prints_what_it_did_before(
         printed = [_printed(arguments, text, tree) for text in capsys.readouterr()]
         commands.append([arguments, ended.value.code or 0, *printed])
     if request.config.getoption("--update"):
-        record(dialect, answers_of(dialect) | {"commands": commands})
+        archive.record(dialect, archive.answers(dialect) | {"commands": commands})
     pairs = zip(recorded["commands"], commands, strict=True)
     different = [(before[0], before[1:], now[1:]) for before, now in pairs if before != now]
     assert not different, _told(different)
