@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from persistence.storage.layout import TRASH
+from persistence.storage.layout import EVENTS, TRASH
 from tests import search_faults
 from tests.in_process import InProcess
 from tests.initialised import initialised
@@ -27,6 +27,9 @@ from tests.rigs.weakened import OF_KILLS
 from tests.service import Answer, Service, running
 
 _PROCESSES = 2
+_NUMBERS = count()  # of the forms: what was killed early has left none, and its name must not come again
+CHECKED = "check --repair"
+"""The round in which the service has events: its workers take three times as long to start."""
 _KILLS = ("points killed", "old", "between", "new", "leftovers found", "then gone", "events late")
 _CALLS = (
     *("openat", "openat2", "close", "read", "write", "newfstatat", "fstat", "lseek", "flock", "utimensat"),
@@ -62,7 +65,7 @@ def _killed(scenario: Scenario, name: str, directory: Path) -> list[Tally]:
     tally = Tally(f"{scenario}, then {name}", _KILLS)
     with (
         tempfile.TemporaryDirectory(dir=directory) as own,
-        strikes.struck_service(Path(own), properties=scenario.properties, has_events=True) as service,
+        strikes.struck_service(Path(own), properties=scenario.properties, has_events=name == CHECKED) as service,
     ):
         killer = Killer(service, Path(own), scenario)
         for outcome in ROUNDS[name](killer, killer.points):
@@ -120,16 +123,20 @@ class Killer:
         self._injector = Injector(service, directory)
         self._scenario = scenario
         self._patience = patience
+        self._has_events = (service.data / EVENTS).exists()
         scene = self._fresh()
         self.points = self._injector.points(scene.ask, _CALLS)
         self._after = scene.expected()
         assert aftermath.left(service.data, scene.form) == [], "a request that nobody killed leaves something"
 
     def then_write(self, points: Iterable[Point]) -> list[Outcome]:
-        return self._with_events([self._with_next_write(self._kill(point)) for point in points])
+        return [self._with_next_write(self._kill(point)) for point in points]
 
     def then_check(self, points: Iterable[Point]) -> list[Outcome]:
-        """Kill at each point, in a form each; let ``persistence check`` repair all, and only then write again."""
+        """Kill at each point, in a form each; let ``persistence check`` repair all, and only then write again.
+
+        Before and after that every commit has its event, and no event is without one.
+        """
         killed = self._with_events([self._kill(point) for point in points])
         faults = aftermath.repaired(self._service)
         checked = [[*faults, *each.scene.changes_by_check(each.comparison)] for each in killed]
@@ -149,7 +156,7 @@ class Killer:
         faults += scene.history_faults(found)
         faults += search_faults.faults(service, scene.form, WRITTEN)
         left = tuple(aftermath.left(service.data, scene.form))
-        is_late = bool(aftermath.event_faults(service, [scene.form])[scene.form])
+        is_late = self._has_events and bool(aftermath.event_faults(service, [scene.form])[scene.form])
         return Outcome(point, scene, comparison, left, tuple(faults), is_late)
 
     def _with_next_write(self, killed: Outcome, before: Iterable[str] = ()) -> Outcome:
@@ -169,16 +176,14 @@ class Killer:
         """
         (worker,) = self._service.workers()
         os.kill(worker, signal.SIGKILL)
-        data, names = self._service.data, (f"kill-{number:04}" for number in count())
-        name = next(
-            each for each in names if not ((data / each).exists() or aftermath.lease(data, each).parent.exists())
-        )
+        data, names = self._service.data, (f"kill-{number:04}" for number in _NUMBERS)
+        name = next(name for name in names if not aftermath.lease(data, name).parent.exists())
         return Scene.prepared(self._service, f"{name}/form", self._scenario)
 
 
 ROUNDS: dict[str, Callable[[Killer, Iterable[Point]], list[Outcome]]] = {
     "the next write": Killer.then_write,
-    "check --repair": Killer.then_check,
+    CHECKED: Killer.then_check,
 }
 
 

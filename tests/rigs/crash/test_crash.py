@@ -52,7 +52,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(ground: Path) -> Iterator[Service]:
-    with strikes.struck_service(ground, has_events=True) as service:
+    with strikes.struck_service(ground) as service:
         yield service
 
 
@@ -87,10 +87,12 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(scenario: Scenario, killed: 
 
 
 @by_kills
-def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(killed: Service, tmp_path: Path) -> None:
-    """``persistence check --repair``, beside the running service, clears away what kills have left."""
-    killer = Killer(killed, tmp_path, PUBLISH_NEXT)
-    outcomes = killer.then_check(changing(killer.points))
+def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(tmp_path: Path) -> None:
+    """``persistence check --repair``, beside the running service, clears away what kills leave; no event is lost."""
+    strikes.require(tmp_path)
+    with strikes.struck_service(tmp_path, has_events=True) as service:
+        killer = Killer(service, tmp_path, PUBLISH_NEXT)
+        outcomes = killer.then_check(changing(killer.points))
     assert faults_of(outcomes) == {}
     assert any(outcome.left for outcome in outcomes)
     assert any(outcome.is_late for outcome in outcomes)
@@ -100,7 +102,7 @@ def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(killed: Service, 
 def test_a_kill_leaves_the_old_lease_or_the_new_one(tmp_path: Path) -> None:
     """Whoever was told so holds it, nobody else can write, and the next LOCK, UNLOCK and PUT are as ever."""
     strikes.require(tmp_path)
-    with strikes.struck_service(tmp_path, properties=LEASING, has_events=True) as service:
+    with strikes.struck_service(tmp_path, properties=LEASING) as service:
         killer = Killer(service, tmp_path, RENEW)
         outcomes = killer.then_write(changing(killer.points))
     assert faults_of(outcomes) == {}
