@@ -40,6 +40,7 @@ Kill = Callable[..., list[Outcome]]
 _EVERY = 20
 _EVERY_OF_ALL = 12
 _LEAST_POINTS = 10
+_PATIENCE = 900  # seconds in which a busy machine starts some fifty workers
 by_kills = pytest.mark.xdist_group("crash-kill")  # one service is killed all the time
 
 
@@ -65,7 +66,7 @@ def faults_of(outcomes: Sequence[Outcome]) -> dict[str, tuple[str, ...]]:
 
 
 @by_kills
-@pytest.mark.timeout(300)  # a busy machine starts some fifty workers meanwhile
+@pytest.mark.timeout(_PATIENCE)
 @pytest.mark.parametrize("scenario", [PROMOTE, DELETE, DELETE_ALL], ids=str)
 def test_a_kill_leaves_the_old_state_or_the_new_one(scenario: Scenario, killed: Service, tmp_path: Path) -> None:
     """All reads as before or as after, headers and older revisions too; the next write succeeds and cleans up.
@@ -87,6 +88,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(scenario: Scenario, killed: 
 
 
 @by_kills
+@pytest.mark.timeout(_PATIENCE)
 def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(tmp_path: Path) -> None:
     """``persistence check --repair``, beside the running service, clears away what kills leave; no event is lost."""
     strikes.require(tmp_path)
@@ -99,6 +101,7 @@ def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(tmp_path: Path) -
 
 
 @by_kills
+@pytest.mark.timeout(_PATIENCE)
 def test_a_kill_leaves_the_old_lease_or_the_new_one(tmp_path: Path) -> None:
     """Whoever was told so holds it, nobody else can write, and the next LOCK, UNLOCK and PUT are as ever."""
     strikes.require(tmp_path)
@@ -110,6 +113,7 @@ def test_a_kill_leaves_the_old_lease_or_the_new_one(tmp_path: Path) -> None:
 
 
 @by_kills
+@pytest.mark.timeout(_PATIENCE)
 @pytest.mark.parametrize(("weakness", "says"), [(UNNOTED, "a search for 'new' finds []"), (UNRECORDED, "the events")])
 def test_a_change_that_was_not_noted_is_noticed(weakness: str, says: str, tmp_path: Path) -> None:
     """A worker was killed after its commit, before the index had heard of it, or before its event was recorded."""
