@@ -128,13 +128,13 @@ test-crash: install ## kill a worker at every system call; model the states that
 	$(BIN)/python -m tests.rigs crash
 
 test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
-	$(BIN)/python -m tests.rigs.faults
+	$(BIN)/python -m tests.rigs faults
 
 test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 6 min)
-	$(BIN)/python -m tests.rigs.powercut
+	$(BIN)/python -m tests.rigs powercut
 
 test-linear: install ## check 45,000 concurrent operations for linearizability while workers are killed (5 min)
-	$(BIN)/python -m tests.rigs.linear
+	$(BIN)/python -m tests.rigs linear
 
 test-fuzz: install ## send 32,000 odd requests and documents, and compare with docs/openapi.yaml (6 min)
 	$(BIN)/python -m tests.rigs.fuzz
@@ -152,7 +152,7 @@ test-index: install ## search during writes, reindexing and publishing, and with
 	$(BIN)/python -m tests.index
 
 test-model: install ## compare all responses with a plain model under kills and clock jumps (9 min)
-	$(BIN)/python -m tests.rigs.modelled
+	$(BIN)/python -m tests.rigs modelled
 
 test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)
 	$(BIN)/python -m tests.s3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.index.damaging import NOTICED, RIGHT, UNNOTICED, WRONG, counted, filled
 from tests.index.test_racing import RACE, reindexing, republishing
-from tests.rigs.modelled.rig import run
+from tests.rigs.modelled.runs import run
 from tests.rigs.report import Report
 
 _SECONDS = 10.0

@@ -12,7 +12,7 @@ import pytest
 from tests import orders
 from tests.rigs.clients import XHTML, Searcher
 from tests.rigs.ledger import FORM
-from tests.rigs.modelled.rig import Plan, run
+from tests.rigs.modelled.runs import Plan, run
 from tests.service import Service
 
 RACE = Plan("nothing else", 2.0, client=Searcher, documents=10, worker_kills=None, service_kills=None, commands=None)

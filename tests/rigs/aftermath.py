@@ -8,10 +8,9 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 
@@ -19,19 +18,17 @@ from persistence.model.texts import parse_instant, to_datetime
 from persistence.storage.layout import INDEX
 from tests import search_faults
 from tests.commands import persistence
-from tests.rigs import scenarios
 from tests.rigs.judging import changes, key_of
 from tests.rigs.scenarios import (
     AGAIN,
-    NEXT,
     WRITTEN,
-    Chain,
-    Moment,
     Resource,
     Scenario,
     Step,
+    Stored,
     lease_probe,
     lease_told,
+    others_write,
     send,
 )
 from tests.service import Answer, Service
@@ -59,28 +56,11 @@ class View:
         """The headers that the same request made twice gives twice."""
         return {name: value for name, value in self.headers.items() if name not in _OF_THE_REVISION}
 
+    def __str__(self) -> str:
+        return f"{self.status} {dict(self.headers)} {self.body[-40:]!r}"
+
 
 Views = Mapping[Resource, View]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    path: str
-    instant: str
-    etag: str
-    body: bytes
-
-
-def seen(service: Service, form: str, resources: Iterable[Resource]) -> dict[Resource, View]:
-    return {resource: _view(service, form, resource) for resource in resources}
-
-
-def _view(service: Service, form: str, resource: Resource) -> View:
-    if resource.is_lease:
-        answer = send(service, form, lease_probe(resource.path))
-        is_held = answer.status == HTTPStatus.LOCKED
-        return View(200, lease_told(answer), {}) if is_held else View(answer.status, b"", {})
-    return view_of(send(service, form, Step("GET", resource.path, version=resource.version)))
 
 
 def view_of(answer: Answer) -> View:
@@ -93,45 +73,40 @@ def view_of(answer: Answer) -> View:
 class Comparison:
     """What was found after a request that may have been killed, beside what was there before and what should be."""
 
+    scenario: Scenario
     before: Views
     found: Views
     reference: Views
 
-    def committed(self, scenario: Scenario) -> list[bool]:
-        return [self._is_new(moment[0]) for chain in scenario.chains for moment in chain]
+    @property
+    def committed(self) -> list[bool]:
+        return [self._is_new(moment[0]) for chain in self.scenario.chains for moment in chain]
 
-    def unfinished(self, scenario: Scenario) -> Iterator[Resource]:
+    def unfinished(self) -> Iterator[Resource]:
         """What has not changed yet, although what goes before it in its chain has."""
-        for chain in scenario.chains:
+        for chain in self.scenario.chains:
             if self._is_new(chain[0][0]):
                 yield from (resource for moment in chain for resource in moment if not self._is_new(resource))
 
-    def faults(self, scenario: Scenario) -> Iterator[str]:
+    def faults(self) -> Iterator[str]:
         """Everything that is neither as before nor as after."""
-        for chain in scenario.chains:
-            yield from self._chain_faults(chain)
-        begun = [self._is_new(chain[0][0]) for chain in scenario.chains]
-        if scenario.in_order and begun != sorted(begun, reverse=True):
-            yield f"{scenario.chains[-1][0][0].path} has changed before {scenario.chains[0][0][0].path}"
-        for resource in scenario.unchanged:
+        chains = self.scenario.chains
+        for moment in (moment for chain in chains for moment in chain):
+            if len({self._is_new(resource) for resource in moment}) > 1:
+                yield f"only a part of {[resource.path for resource in moment]} has changed"
+            for resource in moment:
+                if self._is_new(resource):
+                    yield from self._new_faults(resource)
+                elif self.found[resource] != self.before[resource]:
+                    yield f"{resource.path} is neither old nor new: {self.found[resource]}"
+        orders = [*chains, tuple(chain[0] for chain in chains)] if self.scenario.in_order else chains
+        for moments in orders:
+            new = [self._is_new(moment[0]) for moment in moments]
+            if new != sorted(new, reverse=True):
+                yield f"{moments[-1][0].path} has changed before {moments[0][0].path}"
+        for resource in self.scenario.unchanged:
             if self.found[resource] != self.before[resource]:
-                yield f"{resource.path} has changed: {_shown(self.found[resource])}"
-
-    def _chain_faults(self, chain: Chain) -> Iterator[str]:
-        for moment in chain:
-            yield from self._moment_faults(moment)
-        new = [self._is_new(moment[0]) for moment in chain]
-        if new != sorted(new, reverse=True):
-            yield f"{chain[-1][0].path} has changed before {chain[0][0].path}"
-
-    def _moment_faults(self, moment: Moment) -> Iterator[str]:
-        if len({self._is_new(resource) for resource in moment}) > 1:
-            yield f"only a part of {[resource.path for resource in moment]} has changed"
-        for resource in moment:
-            if self._is_new(resource):
-                yield from self._new_faults(resource)
-            elif self.found[resource] != self.before[resource]:
-                yield f"{resource.path} is neither old nor new: {_shown(self.found[resource])}"
+                yield f"{resource.path} has changed: {self.found[resource]}"
 
     def _is_new(self, resource: Resource) -> bool:
         found, reference = self.found[resource], self.reference[resource]
@@ -142,7 +117,7 @@ class Comparison:
         if found.content is None or resource.is_lease:
             return
         if found.lasting != reference.lasting:
-            yield f"{resource.path} has other headers than the request gives: {_shown(found)}"
+            yield f"{resource.path} has other headers than the request gives: {found}"
         if not _ETAG.fullmatch(found.headers["etag"]) or found.headers["etag"] == before.headers.get("etag"):
             yield f"{resource.path} has the entity tag {found.headers['etag']}, of another content"
         if not before.headers.get("svc-last-modified", "") < found.headers["svc-last-modified"]:
@@ -156,188 +131,153 @@ class Comparison:
                 yield f"{resource.path} has two different instants for {name}"
 
 
-def kept_of(views: Views) -> Iterator[Kept]:
-    """The revisions of form data that were found, to be looked up by their instants later."""
-    for resource, view in views.items():
-        if view.content is not None and resource.path.startswith("data/") and not resource.is_lease:
-            yield Kept(resource.path, view.headers["svc-last-modified"], view.headers["etag"], view.content)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A revision of form data, to be looked up by its instant later."""
+
+    path: str
+    instant: str
+    etag: str
+    body: bytes
 
 
-def history_faults(service: Service, form: str, kept: Iterable[Kept], found: Views) -> Iterator[str]:
-    """What of the older revisions cannot be read; attachments of a document that is gone cannot be asked for."""
-    gone = {PurePosixPath(one.path).parent for one, view in found.items() if _is_main(one) and view.content is None}
-    for revision in kept:
-        path = PurePosixPath(revision.path)
-        if path.name != "data.xml" and path.parent in gone:
-            continue
-        answer = send(service, form, Step("GET", f"{revision.path}?last-modified-time={revision.instant}"))
-        if (answer.status, answer.body, answer["ETag"]) != (200, revision.body, revision.etag):
-            yield f"{revision.path} of {revision.instant} is answered {answer.status}: {answer.body[-40:]!r}"
-
-
-def _is_main(resource: Resource) -> bool:
-    return resource.path.endswith("/data.xml") and not resource.is_lease
-
-
-def _shown(view: View) -> str:
-    return f"{view.status} {dict(view.headers)} {view.body[-40:]!r}"
-
-
-# A request that is to be disturbed, and what comes after it.
-
-_REPAIRED = (0, 3)
-"""Exit codes of ``persistence check --repair``: nothing found but notices, or everything repaired."""
-_COMPLETED = {"DELETE": (200, 204, 410), "POST": (201, 204)}
-"""Requests whose repetition completes them, and how it may be answered."""
-_OWN = (".spool", ".trash")
+_DONE = {"PUT": (201, 204), "POST": (201, 204), "DELETE": (200, 204, 410), "LOCK": (200,), "UNLOCK": (200,)}
+"""How the next request may be answered: where it repeats one that was stopped, it completes that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A form in which a request is to be disturbed: what was acknowledged there, and what a client finds before."""
 
+    service: Service
     form: str
     scenario: Scenario
-    kept: tuple[Kept, ...]
-    before: Views
+    kept: tuple[Kept, ...] = ()
+    before: Views = field(default_factory=dict)
 
-    def told(self, step: Step) -> Step:
-        """A step with the instant of the first revision of the document, where it asks for that."""
-        if "@" not in step.path:
-            return step
-        instants = [revision.instant for revision in self.kept if revision.path.endswith("/data.xml")]
-        return replace(step, path=step.path.replace("@", instants[0]))
+    @classmethod
+    def prepared(cls, service: Service, form: str, scenario: Scenario) -> Scene:
+        """Make everything ready: the form has an index, and everything has been looked at.
 
-    def known(self, found: Views) -> tuple[Kept, ...]:
-        return tuple(dict.fromkeys((*self.kept, *kept_of(found))))
-
-    def ask(self, service: Service) -> Answer:
-        return send(service, self.form, self.told(self.scenario.step))
-
-
-def prepared(service: Service, form: str, scenario: Scenario) -> Scene:
-    """Make everything ready: the form has an index, and everything has been looked at.
-
-    A worker that meets its first definition makes calls that it makes only once, and they would be among those of the
-    request in one case and not in another.
-    """
-    kept = kept_by(scenario, partial(send, service, form))
-    if scenario.unindexed:  # as somebody may remove it: the next change is the first to be noted
+        A worker that meets its first definition makes calls that it makes only once, and they would be among those of
+        the request in one case and not in another.
+        """
+        scene = cls(service, form, scenario)
+        kept = scene.keep(scene.send)
+        if scenario.unindexed:  # as somebody may remove it: the next change is the first to be noted
+            search_faults.await_index(service, form)
+            shutil.rmtree(service.data / INDEX)
         search_faults.await_index(service, form)
-        shutil.rmtree(service.data / INDEX)
-    search_faults.await_index(service, form)
-    return Scene(form, scenario, kept, seen(service, form, scenario.resources))
+        return replace(scene, kept=kept, before=scene.seen())
+
+    def keep(self, ask: Callable[[Step], Answer]) -> tuple[Kept, ...]:
+        """Make what the scenario has before its request, and return the revisions of data that were stored for it."""
+        kept = []
+        for step in self.scenario.prepare:
+            answer = ask(step)
+            assert answer.status in (200, 201, 204), answer.cause
+            if step.method == "PUT" and step.path.startswith("data/"):
+                kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+        return tuple(kept)
+
+    def send(self, step: Step) -> Answer:
+        """Send a step, with the instant of the first revision of the document where it asks for that."""
+        if "@" in step.path:
+            instants = [revision.instant for revision in self.kept if revision.path.endswith("/data.xml")]
+            step = replace(step, path=step.path.replace("@", instants[0]))
+        return send(self.service, self.form, step)
+
+    def ask(self) -> Answer:
+        return self.send(self.scenario.step)
+
+    def seen(self, resources: Iterable[Resource] | None = None) -> dict[Resource, View]:
+        return {each: self._view(each) for each in (self.scenario.resources if resources is None else resources)}
+
+    def _view(self, resource: Resource) -> View:
+        if not resource.is_lease:
+            return view_of(self.send(Step("GET", resource.path, version=resource.version)))
+        answer = self.send(lease_probe(resource.path))
+        is_held = answer.status == HTTPStatus.LOCKED
+        return View(200, lease_told(answer), {}) if is_held else View(answer.status, b"", {})
+
+    def expected(self) -> Views:
+        """What a client finds after a request that nothing has disturbed, which is what the scenario says."""
+        after = self.seen()
+        for resource, view in after.items():
+            assert view.content == resource.after, f"{resource.path} is not what the request should give"
+        return after
+
+    def history_faults(self, found: Views, *more: Kept) -> Iterator[str]:
+        """What of the older revisions cannot be read; attachments of a document that is gone cannot be asked for."""
+        mains = [one for one in found if one.path.endswith("/data.xml") and not one.is_lease]
+        gone = {PurePosixPath(one.path).parent for one in mains if found[one].content is None}
+        for revision in dict.fromkeys((*self.kept, *more)):
+            path = PurePosixPath(revision.path)
+            if path.name != "data.xml" and path.parent in gone:
+                continue
+            answer = self.send(Step("GET", f"{revision.path}?last-modified-time={revision.instant}"))
+            if (answer.status, answer.body, answer["ETag"]) != (200, revision.body, revision.etag):
+                yield f"{revision.path} of {revision.instant} is answered {answer.status}: {answer.body[-40:]!r}"
+
+    def written_again(self, found: Views) -> Iterator[str]:
+        """Write every resource of the request once more: everything wrong with that, and with older revisions then.
+
+        ``found`` is what a client found before that; from there the model says what each request changes.
+        """
+        stored = Stored(self.scenario.prepare, {resource: view.content for resource, view in found.items()})
+        for step in self.scenario.again:
+            yield from self._next_faults(step, stored)
+        yield from self.history_faults(self.seen(), *self.kept_of(found))
+
+    @staticmethod
+    def kept_of(found: Views) -> Iterator[Kept]:
+        for resource, view in found.items():
+            if view.content is not None and resource.path.startswith("data/") and not resource.is_lease:
+                yield Kept(resource.path, view.headers["svc-last-modified"], view.headers["etag"], view.content)
+
+    def _next_faults(self, step: Step, stored: Stored) -> Iterator[str]:
+        changed = [one for chain in stored.do(step) for moment in chain for one in moment]
+        answer, what = self.send(step), f"the next {step.method} of {step.path}"
+        is_written = step.method == "PUT"
+        is_saved = is_written and not step.path.startswith("form/")
+        if answer.status not in ((204 if changed[0].before else 201,) if is_saved else _DONE[step.method]):
+            yield f"{what} is answered {answer.status}: {answer.cause}"
+            return
+        for resource, view in self.seen(changed).items():
+            if view.content != resource.after:
+                yield f"{what} leaves {resource.path}: {view}"
+            elif is_written and resource.path == step.path and view.headers["etag"] != answer["ETag"]:
+                yield f"{what} has another entity tag than is read"
+        if step.method == "LOCK" and (status := self.send(others_write(step.path)).status) != HTTPStatus.LOCKED:
+            yield f"a write by somebody else is answered {status}"
+
+    def remaining(self, may_be_left: Iterable[str] = ()) -> Iterator[str]:
+        yield from search_faults.faults(self.service, self.form, WRITTEN, AGAIN)
+        found = left(self.service.data, self.form)
+        yield from (f"the next write leaves {text}" for text in found if text not in may_be_left)
+
+    def changes_by_check(self, comparison: Comparison) -> Iterator[str]:
+        """What a check may not do: change what is found, but for completing what was committed, or leave anything."""
+        now, to_complete = self.seen(), set(comparison.unfinished())
+        for resource, view in now.items():
+            if resource in to_complete:
+                if view.content != resource.after:
+                    yield f"check leaves {resource.path}"
+            elif view != comparison.found[resource]:
+                yield f"check changes {resource.path}: {view}"
+        yield from self.history_faults(now, *self.kept_of(comparison.found))
+        yield from search_faults.faults(self.service, self.form, WRITTEN)
+        yield from (f"check leaves {text}" for text in left(self.service.data, self.form, but_leases=True))
 
 
-def kept_by(scenario: Scenario, ask: Callable[[Step], Answer]) -> tuple[Kept, ...]:
-    """Make what a scenario has before its request, and return the revisions of form data that were stored for it."""
-    kept = []
-    for step in scenario.prepare:
-        answer = ask(step)
-        assert answer.status in (200, 201, 204), answer.cause
-        if step.method == "PUT" and step.path.startswith("data/"):
-            kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
-    return tuple(kept)
-
-
-def expected(service: Service, scene: Scene) -> Views:
-    """What a client finds after a request that nothing has disturbed, which is what the scenario says."""
-    after = seen(service, scene.form, scene.scenario.resources)
-    for resource, view in after.items():
-        assert view.content == resource.after, f"{resource.path} is not what the request should give"
-    return after
-
-
-def written_again(service: Service, scene: Scene, found: Views) -> Iterator[str]:
-    """Write every resource of the request once more: everything wrong with that, and with older revisions then.
-
-    ``found`` is what a client found before that.
-    """
-    for step in scene.scenario.again:
-        yield from _step_faults(service, scene, found, step)
-    now = seen(service, scene.form, scene.scenario.resources)
-    yield from history_faults(service, scene.form, scene.known(found), now)
-
-
-def remaining(service: Service, scene: Scene, *, may_be_left: Sequence[str] = ()) -> Iterator[str]:
-    yield from search_faults.faults(service, scene.form, WRITTEN, AGAIN)
-    yield from (f"the next write leaves {text}" for text in left(service.data, scene.form) if text not in may_be_left)
-
-
-def repaired(service: Service, scenes: Sequence[tuple[Scene, Comparison]]) -> list[list[str]]:
-    """Let ``check --repair`` go over all of them while the service runs: what is wrong with each of them then."""
+def repaired(service: Service) -> list[str]:
+    """Let ``check --repair`` go over a tree while the service runs; then there is nothing to find."""
     faults = []
-    for options, good in ((("--repair",), _REPAIRED), ((), (0,))):
+    for options, good in ((("--repair",), (0, 3)), ((), (0,))):
         done = persistence("check", *options, data=service.data)
         if done.returncode not in good:
             faults.append(f"check {' '.join(options)} ends with {done.returncode}: {done.stdout}{done.stderr}")
-    return [[*faults, *_changes(service, *scene)] for scene in scenes]
-
-
-def _step_faults(service: Service, scene: Scene, found: Views, step: Step) -> Iterator[str]:
-    if step.method in {"LOCK", "UNLOCK"}:
-        yield from _lease_faults(service, scene, step)
-        return
-    was_there = _content(service, scene, Resource(step.path, None, None, step.version)) is not None
-    answer = send(service, scene.form, scene.told(step))
-    if step.method in _COMPLETED:
-        yield from _completion_faults(service, scene, answer, _COMPLETED[step.method])
-        return
-    if answer.status not in (201, 204):
-        yield f"PUT {step.path} is answered {answer.status}: {answer.cause}"
-        return
-    version = answer["Svc-Form-Definition-Version"]
-    published = (view for one, view in found.items() if one.path == "form/form.xhtml" and view.content is not None)
-    latest = max((int(view.headers["svc-form-definition-version"]) for view in published), default=0)
-    if step.version == "next" and version != str(latest + 1):
-        yield f"next is version {version} after version {latest}"
-    written = Resource(step.path, None, NEXT, version)
-    view = seen(service, scene.form, [written])[written]
-    if view.content != NEXT or view.headers["etag"] != answer["ETag"]:
-        yield f"{step.path} is not what was written afterwards"
-    if not step.path.startswith("form/") and answer.status != (204 if was_there else 201):
-        yield f"{step.path} is answered {answer.status}"
-    if step.path.startswith("data/") and step.path.endswith("/data.xml"):
-        draft = step.path.replace("data/", "draft/", 1)
-        if _content(service, scene, Resource(draft, None, None)) is not None:
-            yield f"the next write leaves {draft}"
-
-
-def _lease_faults(service: Service, scene: Scene, step: Step) -> Iterator[str]:
-    answer = send(service, scene.form, step)
-    if answer.status != 200:
-        yield f"{step.method} is answered {answer.status}: {answer.cause}"
-    if _content(service, scene, Resource(step.path, None, None, is_lease=True)) != scenarios.lease_after(step):
-        yield f"the lease is not what the {step.method} gives that comes next"
-    if step.method == "LOCK" and (status := send(service, scene.form, scenarios.others_write(step.path)).status) != 423:
-        yield f"a write by somebody else is answered {status}"
-
-
-def _completion_faults(service: Service, scene: Scene, answer: Answer, good: tuple[int, ...]) -> Iterator[str]:
-    if answer.status not in good:
-        yield f"the repeated request is answered {answer.status}: {answer.cause}"
-    for resource, view in seen(service, scene.form, scene.scenario.resources).items():
-        if view.content != resource.after:
-            yield f"the repeated request leaves {resource.path}"
-
-
-def _content(service: Service, scene: Scene, resource: Resource) -> bytes | None:
-    return seen(service, scene.form, [resource])[resource].content
-
-
-def _changes(service: Service, scene: Scene, comparison: Comparison) -> Iterator[str]:
-    """What a check may not do: change what a client finds, but for completing what was committed, or leave anything."""
-    now = seen(service, scene.form, scene.scenario.resources)
-    to_complete = set(comparison.unfinished(scene.scenario))
-    for resource, view in now.items():
-        if resource in to_complete:
-            if view.content != resource.after:
-                yield f"check leaves {resource.path}"
-        elif view != comparison.found[resource]:
-            yield f"check changes {resource.path}: {view}"
-    yield from history_faults(service, scene.form, scene.known(comparison.found), now)
-    yield from search_faults.faults(service, scene.form, WRITTEN)
-    yield from (f"check leaves {text}" for text in left(service.data, scene.form, but_leases=True))
+    return faults
 
 
 def left(data: Path, form: str, *, but_leases: bool = False) -> list[str]:
@@ -346,7 +286,7 @@ def left(data: Path, form: str, *, but_leases: bool = False) -> list[str]:
     What a killed LOCK leaves is in nobody's way, and the next one replaces it: ``check --repair`` removes it only when
     it is so old that nobody can be at work on it (``but_leases``).
     """
-    found = [str(path) for name in _OWN for path in (data / name).iterdir()]
+    found = [str(path) for name in (".spool", ".trash") for path in (data / name).iterdir()]
     if not but_leases:
         found += _left_of_a_lease(lease(data, form.partition("/")[0]))
     for directory in (data / form).glob("*/**/"):

@@ -24,7 +24,7 @@ import pytest
 _CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 _GROUND_SIZE = 4 << 10
 _PATIENCE = 60.0
-_BUSY_FOR = 5.0
+_BUSY_FOR = 20.0
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 _FREEING = 20.0

@@ -43,7 +43,6 @@ WITH_EVENTS = {"PERSISTENCE_EVENTS": "true", "PERSISTENCE_ADMINISTRATORS": "trus
 
 _REWRITTEN = 3
 _RECOVERED = 10.0
-OK = 200
 NOTHING_FOUND, ALL_REPAIRED = 0, 3
 
 
@@ -89,19 +88,14 @@ def fork() -> ProcessPoolExecutor:
 
 
 def started_and_judged(
-    data: Path,
-    expected: Sequence[Expected],
-    shown: Sequence[FeedChange] | None = None,
-    *,
-    is_written: bool = True,
-    in_order: bool = False,
+    data: Path, expected: Sequence[Expected], shown: Sequence[FeedChange] | None = None, **how: bool
 ) -> Verdict:
     try:
         service = InProcess(data)
     except Exception as error:  # noqa: BLE001 - whatever it is, the service does not start
         return Verdict([f"the service does not start: {error}"])
     with service:
-        verdict = judge(service, data, expected, shown, is_written=is_written, in_order=in_order)
+        verdict = judge(service, data, expected, shown, **how)
     if service.refusal is not None:
         verdict.violations.append(f"the service would only read: {service.refusal}")
     return verdict
@@ -136,7 +130,7 @@ def changes(service: Service, since: str = "start") -> list[FeedChange]:
     found, has_more = list[FeedChange](), True
     while has_more:
         answer = service.raw("GET", f"{PUBLIC}/changes?since={since}&limit=1000")
-        if answer.status != OK:
+        if answer.status != 200:
             raise AssertionError(f"changes are answered {answer.status}: {answer.cause}")
         page = json.loads(answer.body)
         found += page["changes"]

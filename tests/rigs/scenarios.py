@@ -6,8 +6,10 @@ Kills, failing calls and the model of power cuts take the same ones.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from tests.service import Answer, Service, lockinfo
 
@@ -66,6 +68,16 @@ Chain = tuple[Moment, ...]
 """Moments that come one after the other."""
 
 
+def send(service: Service, form: str, step: Step) -> Answer:
+    """Send a request; the application's name in its answer becomes ``$`` again."""
+    version = {"Svc-Form-Definition-Version": step.version} if step.version else {}
+    application = form.partition("/")[0]
+    path = step.path if step.path.startswith("/") else f"/crud/{form}/{step.path}"
+    body = step.body.replace(b"$", application.encode())
+    answer = service.whole(step.method, path.replace("$", application), {**version, **dict(step.headers)}, body)
+    return replace(answer, body=answer.body.replace(application.encode(), b"$"))
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A request that is disturbed: what was stored before it, what it changes, and what is written afterwards.
@@ -81,7 +93,7 @@ class Scenario:
     step: Step
     chains: tuple[Chain, ...]
     again: tuple[Step, ...]
-    unchanged: tuple[Resource, ...] = ()
+    unchanged: tuple[Resource, ...]
     properties: tuple[str, ...] = ()
     in_order: bool = False
     unindexed: bool = False
@@ -95,14 +107,119 @@ class Scenario:
         return (*(one for chain in self.chains for moment in chain for one in moment), *self.unchanged)
 
 
-def send(service: Service, form: str, step: Step) -> Answer:
-    """Send a request; the application's name in its answer becomes ``$`` again."""
-    version = {"Svc-Form-Definition-Version": step.version} if step.version else {}
-    application = form.partition("/")[0]
-    path = step.path if step.path.startswith("/") else f"/crud/{form}/{step.path}"
-    body = step.body.replace(b"$", application.encode())
-    answer = service.whole(step.method, path.replace("$", application), {**version, **dict(step.headers)}, body)
-    return replace(answer, body=answer.body.replace(application.encode(), b"$"))
+class Stored:
+    """A plain model of a form: what is there, and what each request changes, in chains of moments.
+
+    Everything that was ``found`` after the requests that made it is as it was found.
+    """
+
+    def __init__(self, made_by: Iterable[Step], found: Mapping[Resource, bytes | None] | None = None) -> None:
+        self._files: dict[tuple[str, str | None], bytes] = {}
+        """By path, and of files of definitions by version."""
+        self._first: dict[tuple[str, str | None], bytes] = {}
+        """What was there when the document was first saved, which a revert brings back."""
+        self._hidden: dict[str, bytes] = {}
+        """Attachments of documents that are deleted: they come back when those are saved again."""
+        self._lease: bytes | None = None
+        for step in made_by:
+            self.do(step)
+        for resource, content in (found or {}).items():
+            if resource.path.endswith("/data.xml") and content is None and not resource.is_lease:
+                self._remove(resource.path)
+            elif resource.is_lease:
+                self._lease = content
+            elif resource.version is not None or resource.path != _FORM:  # else it is one of those
+                self._changed(resource.path, content, resource.version)
+
+    def do(self, step: Step) -> tuple[Chain, ...]:
+        method, path = step.method, step.path
+        if method in {"LOCK", "UNLOCK"}:
+            before, self._lease = self._lease, lease_after(step)
+            return (((Resource(path, before, self._lease, is_lease=True),),),)
+        if method == "POST":
+            return self._revert()
+        if path.startswith("form/"):
+            return self._publish(path, step.body, step.version)
+        if method == "DELETE" and path == "data/":
+            mains = [path for path, _ in self._files if path.startswith("data/") and path.endswith("/data.xml")]
+            return tuple(self._remove(main) for main in mains)
+        if method == "DELETE":
+            return (self._remove(path),)
+        saved: Moment = (self._changed(path, step.body),)
+        if path.endswith("/data.xml"):
+            hidden = [each for each in self._hidden if each.startswith(path.removesuffix("data.xml"))]
+            saved += tuple(self._changed(each, self._hidden[each]) for each in hidden)
+        if path == _DATA and not self._first:
+            self._first = {key: body for key, body in self._files.items() if key[0].startswith("data/")}
+        return (((saved, *self._without_draft(path))),)
+
+    def unchanged(self, chains: tuple[Chain, ...]) -> tuple[Resource, ...]:
+        """Everything else that is there."""
+        changed = {(one.path, one.version, one.is_lease) for chain in chains for moment in chain for one in moment}
+        every = [Resource(path, body, body, version) for (path, version), body in self._files.items()]
+        if self._lease is not None:
+            every.append(Resource(_LEASED, self._lease, self._lease, is_lease=True))
+        return tuple(one for one in every if (one.path, one.version, one.is_lease) not in changed)
+
+    def _changed(self, path: str, after: bytes | None, version: str | None = None) -> Resource:
+        before = self._files.pop((path, version), None)
+        if after is not None:
+            self._files[path, version] = after
+            self._hidden.pop(path, None)
+        return Resource(path, before, after, version)
+
+    def _remove(self, path: str) -> Chain:
+        """A document goes with its attachments, its draft after it; an attachment goes alone."""
+        directory, _, name = path.rpartition("/")
+        every = [other for other, _ in self._files if other.startswith(f"{directory}/")]
+        gone = [path, *(other for other in every if other != path)] if name == "data.xml" else [path]
+        moment = tuple(self._changed(each, None) for each in gone)
+        if path.startswith("data/"):
+            self._hidden |= {each.path: each.before for each in moment[1:] if each.before is not None}
+        return (moment, *self._without_draft(path))
+
+    def _without_draft(self, path: str) -> Chain:
+        draft = path.replace("data/", "draft/", 1)
+        is_main = path.startswith("data/") and path.endswith("/data.xml")
+        return self._remove(draft) if is_main and (draft, None) in self._files else ()
+
+    def _publish(self, path: str, body: bytes, version: str | None) -> tuple[Chain, ...]:
+        latest = max((int(each or 0) for name, each in self._files if name == _FORM), default=0)
+        number = str(latest + 1 if version == "next" else version or latest or 1)
+        shown = [Resource(_FORM, self._files.get((_FORM, str(latest))), body)]
+        written = self._changed(path, body, number)
+        return (((*(shown if path == _FORM and int(number) >= latest else []), written),),)
+
+    def _revert(self) -> tuple[Chain, ...]:
+        """Attachments come first, one by one; a document that was deleted comes back whole."""
+        is_whole = (_DATA, None) not in self._files
+        every = sorted(self._first.items(), key=lambda pair: pair[0][0] == _DATA)
+        moments = [(self._changed(path, body),) for (path, _), body in every]
+        return ((sum(moments, ()),),) if is_whole else tuple((moment,) for moment in moments)
+
+
+def _scenario(
+    name: str,
+    prepare: tuple[Step, ...],
+    step: Step,
+    *,
+    again: tuple[Step, ...] = (),
+    is_repeated: bool = False,
+    **more: Any,
+) -> Scenario:
+    """Let the model say what the request changes, and what is to be written ``again``, at first perhaps the same."""
+    stored = Stored(prepare)
+    chains = stored.do(step)
+    changed = [one.path for chain in chains for one in chain[0]]
+    written = sorted(dict.fromkeys(changed), key=lambda path: not path.endswith("/data.xml"))
+    if not again and step.path.startswith("form/"):
+        again = (Step("PUT", _FORM, NEXT, "next"), Step("PUT", _FORM, NEXT, chains[0][0][-1].version))
+    elif not again:
+        more_data = () if step.path.startswith("form/") or _DATA in changed else (_DATA,)
+        again = tuple(Step("PUT", path, NEXT) for path in (*written, *more_data))
+    return Scenario(
+        name, prepare, step, chains, (step, *again) if is_repeated else again, stored.unchanged(chains), **more
+    )
 
 
 _DATA = "data/document/data.xml"
@@ -112,200 +229,75 @@ _FORM = "form/form.xhtml"
 _LOGO = "form/logo.bin"
 _DRAFT_DATA, _DRAFT_SCAN, _DRAFT_SIGNATURE = (path.replace("data/", "draft/", 1) for path in (_DATA, _SCAN, _SIGNATURE))
 
+
+def _put(path: str, body: bytes, version: str | None = None) -> Step:
+    return Step("PUT", path, body, version)
+
+
+_PUT = _put(_DATA, NEW)
+_SAVED = (_put(_DATA, OLD),)
 # The tombstone is part of the history too.
-_WITH_HISTORY = (Step("PUT", _DATA, FIRST), Step("DELETE", _DATA), Step("PUT", _DATA, OLD))
-_WITH_DRAFT = (
-    Step("PUT", _DRAFT_DATA, DRAFT),
-    Step("PUT", _DRAFT_SCAN, SCAN),
-    Step("PUT", _DRAFT_SIGNATURE, SIGNATURE),
-)
-_DRAFT_GOES: Moment = (
-    Resource(_DRAFT_DATA, DRAFT, None),
-    Resource(_DRAFT_SCAN, SCAN, None),
-    Resource(_DRAFT_SIGNATURE, SIGNATURE, None),
-)
-_WRITE_DATA = Step("PUT", _DATA, NEXT)
-
-
-def _stays(path: str, body: bytes, version: str | None = None) -> Resource:
-    return Resource(path, body, body, version)
-
-
-def _goes(document: str, body: bytes) -> Resource:
-    return Resource(f"data/{document}/data.xml", body, None)
-
-
-_FIRST_DATA = (((Resource(_DATA, None, NEW),),),)
-_OVER_DATA = (((Resource(_DATA, OLD, NEW),),),)
-_PUT = Step("PUT", _DATA, NEW)
-
-CREATE = Scenario("PUT of new data", (), _PUT, _FIRST_DATA, (_WRITE_DATA,), repeats=False)
-BESIDE = Scenario(
-    "PUT of new data beside another document",
-    prepare=(Step("PUT", "data/second/data.xml", OLD),),
-    step=_PUT,
-    chains=_FIRST_DATA,
-    again=(_WRITE_DATA,),
-    unchanged=(_stays("data/second/data.xml", OLD),),
-)
-FIRST_REPLACE = Scenario(
-    "PUT over data for the first time", (Step("PUT", _DATA, OLD),), _PUT, _OVER_DATA, (_WRITE_DATA,), repeats=False
-)
-UNINDEXED = Scenario(
-    "PUT over data without an index",
-    (Step("PUT", _DATA, OLD),),
-    _PUT,
-    _OVER_DATA,
-    (_WRITE_DATA,),
-    unindexed=True,
-    repeats=False,
-)
-REPLACE = Scenario(
-    "PUT over data with a history",
-    prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN)),
-    step=_PUT,
-    chains=_OVER_DATA,
-    again=(_WRITE_DATA,),
-    unchanged=(_stays(_SCAN, SCAN),),
-)
-PROMOTE = Scenario(
-    "PUT over data with a draft and its attachments",
-    prepare=(*_WITH_HISTORY, *_WITH_DRAFT),
-    step=_PUT,
-    chains=(((Resource(_DATA, OLD, NEW),), _DRAFT_GOES),),
-    again=(_WRITE_DATA,),
-)
-PUBLISH_FIRST = Scenario(
-    "publish the first version",
-    prepare=(),
-    step=Step("PUT", _FORM, NEW),
-    chains=(((Resource(_FORM, None, NEW), Resource(_FORM, None, NEW, "1")),),),
-    again=(Step("PUT", _FORM, NEXT, "next"), Step("PUT", _FORM, NEXT, "1")),
-)
-PUBLISH_SECOND = Scenario(
-    "publish with next",
-    prepare=(Step("PUT", _FORM, OLD),),
-    step=Step("PUT", _FORM, NEW, "next"),
-    chains=(((Resource(_FORM, OLD, NEW), Resource(_FORM, None, NEW, "2")),),),
-    again=(Step("PUT", _FORM, NEXT), Step("PUT", _FORM, NEXT, "next")),
-    unchanged=(_stays(_FORM, OLD, "1"),),
-)
-PUBLISH_NEXT = Scenario(
-    "publish with next, its attachment sent before",
-    prepare=(Step("PUT", _LOGO, SCAN), Step("PUT", _FORM, OLD), Step("PUT", _LOGO, SIGNATURE, "next")),
-    step=Step("PUT", _FORM, NEW, "next"),
-    chains=(((Resource(_FORM, OLD, NEW), Resource(_FORM, None, NEW, "2")),),),
-    again=(Step("PUT", _FORM, NEXT, "next"), Step("PUT", _FORM, NEXT, "2")),
-    unchanged=(_stays(_FORM, OLD, "1"), _stays(_LOGO, SCAN, "1"), _stays(_LOGO, SIGNATURE, "2")),
-)
-ATTACH = Scenario(
-    "PUT of a new attachment",
-    prepare=_WITH_HISTORY,
-    step=Step("PUT", _SCAN, NEW),
-    chains=(((Resource(_SCAN, None, NEW),),),),
-    again=(Step("PUT", _SCAN, NEXT), _WRITE_DATA),
-    unchanged=(_stays(_DATA, OLD),),
-)
-ATTACH_LARGE = Scenario(
-    "PUT of a large new attachment",
-    prepare=(Step("PUT", _DATA, OLD),),
-    step=Step("PUT", _SCAN, LARGE),
-    chains=(((Resource(_SCAN, None, LARGE),),),),
-    again=(Step("PUT", _SCAN, NEXT),),
-    unchanged=(_stays(_DATA, OLD),),
-    repeats=False,  # it would, but it is a lot to write
-)
-ATTACH_OVER = Scenario(
-    "PUT over an attachment",
-    prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, OLD)),
-    step=Step("PUT", _SCAN, NEW),
-    chains=(((Resource(_SCAN, OLD, NEW),),),),
-    again=(Step("PUT", _SCAN, NEXT), _WRITE_DATA),
-    unchanged=(_stays(_DATA, OLD),),
-)
+_HISTORY = (_put(_DATA, FIRST), Step("DELETE", _DATA), *_SAVED)
+_DRAFTED = (_put(_DRAFT_DATA, DRAFT), _put(_DRAFT_SCAN, SCAN), _put(_DRAFT_SIGNATURE, SIGNATURE))
 _NAMING = b"<d>/fr/service/persistence/crud/$/form/data/document/scan.bin</d>"
 _REVERT = Step("POST", "/history/$/form/document/restore?last-modified-time=@")
-_WITH_OLDER = (Step("PUT", _SCAN, SCAN), Step("PUT", _DATA, _NAMING))
-REVERT = Scenario(
+_WITH_OLDER = (_put(_SCAN, SCAN), _put(_DATA, _NAMING))
+
+CREATE = _scenario("PUT of new data", (), _PUT, repeats=False)
+BESIDE = _scenario("PUT of new data beside another document", (_put("data/second/data.xml", OLD),), _PUT)
+FIRST_REPLACE = _scenario("PUT over data for the first time", _SAVED, _PUT, repeats=False)
+UNINDEXED = _scenario("PUT over data without an index", _SAVED, _PUT, unindexed=True, repeats=False)
+REPLACE = _scenario("PUT over data with a history", (*_HISTORY, _put(_SCAN, SCAN)), _PUT)
+PROMOTE = _scenario("PUT over data with a draft and its attachments", (*_HISTORY, *_DRAFTED), _PUT)
+PUBLISH_FIRST = _scenario("publish the first version", (), _put(_FORM, NEW))
+PUBLISH_SECOND = _scenario(
+    "publish with next",
+    (_put(_FORM, OLD),),
+    _put(_FORM, NEW, "next"),
+    again=(_put(_FORM, NEXT), _put(_FORM, NEXT, "next")),
+)
+PUBLISH_NEXT = _scenario(
+    "publish with next, its attachment sent before",
+    (_put(_LOGO, SCAN), _put(_FORM, OLD), _put(_LOGO, SIGNATURE, "next")),
+    _put(_FORM, NEW, "next"),
+)
+ATTACH = _scenario("PUT of a new attachment", _HISTORY, _put(_SCAN, NEW))
+ATTACH_LARGE = _scenario("PUT of a large new attachment", _SAVED, _put(_SCAN, LARGE), repeats=False)  # a lot to write
+ATTACH_OVER = _scenario("PUT over an attachment", (*_HISTORY, _put(_SCAN, OLD)), _put(_SCAN, NEW))
+REVERT = _scenario(
     "bringing back data and the attachment that it names",
-    prepare=(*_WITH_OLDER, Step("PUT", _SCAN, SIGNATURE), Step("PUT", _DATA, OLD)),
-    step=_REVERT,
-    chains=(((Resource(_SCAN, SIGNATURE, SCAN),),), ((Resource(_DATA, OLD, _NAMING),),)),
-    again=(_REVERT, _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
+    (*_WITH_OLDER, _put(_SCAN, SIGNATURE), *_SAVED),
+    _REVERT,
+    is_repeated=True,
     in_order=True,
 )
-REVERT_DELETED = Scenario(
-    "bringing back deleted data and its attachment",
-    prepare=(*_WITH_OLDER, Step("DELETE", _DATA)),
-    step=_REVERT,
-    chains=(((Resource(_SCAN, None, SCAN), Resource(_DATA, None, _NAMING)),),),
-    again=(_REVERT, _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
+REVERT_DELETED = _scenario(
+    "bringing back deleted data and its attachment", (*_WITH_OLDER, Step("DELETE", _DATA)), _REVERT, is_repeated=True
 )
-DELETE_DATA = Scenario(
-    "DELETE of data",
-    prepare=(Step("PUT", _DATA, OLD),),
-    step=Step("DELETE", _DATA),
-    chains=(((Resource(_DATA, OLD, None),),),),
-    again=(_WRITE_DATA,),
-)
-DELETE = Scenario(
+DELETE_DATA = _scenario("DELETE of data", _SAVED, Step("DELETE", _DATA))
+DELETE = _scenario(
     "DELETE of data with attachments",
-    prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN), Step("PUT", _SIGNATURE, SIGNATURE), *_WITH_DRAFT),
-    step=Step("DELETE", _DATA),
-    chains=(
-        ((Resource(_DATA, OLD, None), Resource(_SCAN, SCAN, None), Resource(_SIGNATURE, SIGNATURE, None)), _DRAFT_GOES),
-    ),
-    again=(Step("DELETE", _DATA), _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
+    (*_HISTORY, _put(_SCAN, SCAN), _put(_SIGNATURE, SIGNATURE), *_DRAFTED),
+    Step("DELETE", _DATA),
+    is_repeated=True,
 )
-DELETE_ATTACHMENT = Scenario(
-    "DELETE of an attachment",
-    prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, OLD)),
-    step=Step("DELETE", _SCAN),
-    chains=(((Resource(_SCAN, OLD, None),),),),
-    again=(Step("PUT", _SCAN, NEXT), _WRITE_DATA),
-    unchanged=(_stays(_DATA, OLD),),
+DELETE_ATTACHMENT = _scenario("DELETE of an attachment", (*_HISTORY, _put(_SCAN, OLD)), Step("DELETE", _SCAN))
+DELETE_DRAFT = _scenario("DELETE of a draft with attachments", (*_HISTORY, *_DRAFTED), Step("DELETE", _DRAFT_DATA))
+DELETE_DRAFT_ATTACHMENT = _scenario(
+    "DELETE of a draft's attachment", (*_HISTORY, *_DRAFTED), Step("DELETE", _DRAFT_SCAN)
 )
-DELETE_DRAFT = Scenario(
-    "DELETE of a draft with attachments",
-    prepare=(*_WITH_HISTORY, *_WITH_DRAFT),
-    step=Step("DELETE", _DRAFT_DATA),
-    chains=((_DRAFT_GOES,),),
-    again=(Step("PUT", _DRAFT_DATA, NEXT), Step("PUT", _DRAFT_SCAN, NEXT), _WRITE_DATA),
-    unchanged=(_stays(_DATA, OLD),),
-)
-DELETE_DRAFT_ATTACHMENT = Scenario(
-    "DELETE of a draft's attachment",
-    prepare=(*_WITH_HISTORY, *_WITH_DRAFT),
-    step=Step("DELETE", _DRAFT_SCAN),
-    chains=(((Resource(_DRAFT_SCAN, SCAN, None),),),),
-    again=(Step("PUT", _DRAFT_SCAN, NEXT),),
-    unchanged=(_stays(_DATA, OLD), _stays(_DRAFT_DATA, DRAFT), _stays(_DRAFT_SIGNATURE, SIGNATURE)),
-)
-DELETE_ALL = Scenario(
+DELETE_ALL = _scenario(
     "DELETE of all data: three documents",
-    prepare=(
-        *(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN), *_WITH_DRAFT),
-        Step("PUT", "data/second/data.xml", FIRST),
-        Step("PUT", "data/third/data.xml", OLD),
+    (
+        *(*_HISTORY, _put(_SCAN, SCAN), *_DRAFTED),
+        *(_put("data/second/data.xml", FIRST), _put("data/third/data.xml", OLD)),
     ),
-    step=Step("DELETE", "data/"),
-    chains=(
-        ((_goes("document", OLD), Resource(_SCAN, SCAN, None)), _DRAFT_GOES),
-        ((_goes("second", FIRST),),),
-        ((_goes("third", OLD),),),
-    ),
-    again=(
-        Step("DELETE", "data/"),
-        *(Step("PUT", f"data/{document}/data.xml", NEXT) for document in ("document", "second", "third")),
-        Step("PUT", _SCAN, NEXT),
-    ),
+    Step("DELETE", "data/"),
+    is_repeated=True,
 )
 
 TO_KILL = (
-    *(CREATE, REPLACE, PROMOTE),
-    *(PUBLISH_FIRST, PUBLISH_NEXT),
-    *(ATTACH, ATTACH_OVER),
-    *(REVERT, REVERT_DELETED),
+    *(CREATE, REPLACE, PROMOTE, PUBLISH_FIRST, PUBLISH_NEXT, ATTACH, ATTACH_OVER, REVERT, REVERT_DELETED),
     *(DELETE, DELETE_ATTACHMENT, DELETE_DRAFT, DELETE_DRAFT_ATTACHMENT, DELETE_ALL),
 )
 
@@ -328,10 +320,6 @@ def _unlock(user: str = _HOLDER, path: str = _LEASED) -> Step:
 
 def _put_leased(body: bytes, user: str = "") -> Step:
     return Step("PUT", _LEASED, body, headers=(("Svc-Username", user),) if user else ())
-
-
-def _lease(before: bytes | None, after: bytes | None) -> Resource:
-    return Resource(_LEASED, before, after, is_lease=True)
 
 
 def lease_probe(path: str) -> Step:
@@ -362,43 +350,20 @@ def _held(user: str, seconds: int) -> bytes:
     return f"{user} for {seconds} s".encode()
 
 
-_IS_SHORT, _IS_LONG = _held(_HOLDER, _SHORT), _held(_HOLDER, _LONG)
-_AFTER = (_put_leased(NEXT, _HOLDER), _unlock(), _put_leased(NEXT))
-_STAYS = Resource(_LEASED, OLD, OLD)
-
-_leased = partial(Scenario, unchanged=(_STAYS,), properties=LEASING)
-LOCK_FIRST = _leased(
-    "LOCK, the first of its directory",
-    prepare=(_put_leased(OLD),),
-    step=_lock(_LONG),
-    chains=(((_lease(None, _IS_LONG),),),),
-    again=(_lock(_SHORT), *_AFTER),
-)
-LOCK_AGAIN = _leased(
-    "LOCK after an UNLOCK",
-    prepare=(_put_leased(OLD), _lock(_SHORT, _OTHER), _unlock(_OTHER)),
-    step=_lock(_LONG),
-    chains=(((_lease(None, _IS_LONG),),),),
-    again=(_lock(_SHORT), *_AFTER),
-)
 _HELD = (_put_leased(OLD), _lock(_SHORT))
-RENEW = _leased(
-    "LOCK by the holder", _HELD, _lock(_LONG), (((_lease(_IS_SHORT, _IS_LONG),),),), again=(_lock(_LONG), *_AFTER)
-)
-UNLOCK = _leased(
-    "UNLOCK",
-    _HELD,
-    step=_unlock(),
-    chains=(((_lease(_IS_SHORT, None),),),),
-    again=(_unlock(), _lock(_LONG, _OTHER), _unlock(_OTHER), _put_leased(NEXT)),
-)
-PUT_LEASED = _leased(
-    "PUT by the holder of a lease",
-    _HELD,
-    step=_put_leased(NEW, _HOLDER),
-    chains=(((Resource(_LEASED, OLD, NEW),),),),
-    again=(_lock(_LONG), *_AFTER),
-    unchanged=(_lease(_IS_SHORT, _IS_SHORT),),
-)
+_AFTER = (_put_leased(NEXT, _HOLDER), _unlock(), _put_leased(NEXT))
+_leased = partial(_scenario, properties=LEASING)
 
-LEASES = (LOCK_FIRST, LOCK_AGAIN, RENEW, UNLOCK, PUT_LEASED)
+RENEW = _leased("LOCK by the holder", _HELD, _lock(_LONG), again=(_lock(_LONG), *_AFTER))
+LEASES = (
+    _leased("LOCK, the first of its directory", _HELD[:1], _lock(_LONG), again=(_lock(_SHORT), *_AFTER)),
+    _leased(
+        "LOCK after an UNLOCK",
+        (_put_leased(OLD), _lock(_SHORT, _OTHER), _unlock(_OTHER)),
+        _lock(_LONG),
+        again=(_lock(_SHORT), *_AFTER),
+    ),
+    RENEW,
+    _leased("UNLOCK", _HELD, _unlock(), again=(_unlock(), _lock(_LONG, _OTHER), _unlock(_OTHER), _put_leased(NEXT))),
+    _leased("PUT by the holder of a lease", _HELD, _put_leased(NEW, _HOLDER), again=(_lock(_LONG), *_AFTER)),
+)

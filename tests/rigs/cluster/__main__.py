@@ -14,7 +14,7 @@ import click
 from tests.rigs.cluster import network
 from tests.rigs.cluster.database import missing
 from tests.rigs.cluster.runs import ASYNCHRONOUS, LOST, Plan, run
-from tests.rigs.linear.load import NOT_LINEAR
+from tests.rigs.linear.runs import NOT_LINEAR
 from tests.rigs.report import Report
 from tests.rigs.weakened import UNCONDITIONAL
 

@@ -22,7 +22,7 @@ from tests.rigs.ledger import FORM, Cut, Ledger
 from tests.rigs.linear import client
 from tests.rigs.linear.checker import Operation
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.load import JUDGED, count, judge, performed
+from tests.rigs.linear.runs import JUDGED, count, judge, performed
 from tests.rigs.report import Tally
 from tests.rigs.server import Variant, weak, working
 from tests.rigs.weakened import UNCONDITIONAL

@@ -18,7 +18,7 @@ from tests.rigs.cluster.instances import EXAMPLE as HAPROXY
 from tests.rigs.cluster.load import BalancedLine
 from tests.rigs.linear.checker import Kind, Operation
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.load import NOT_LINEAR
+from tests.rigs.linear.runs import NOT_LINEAR
 from tests.rigs.report import Tally
 from tests.rigs.server import NoAnswerError
 from tests.service import Answer, Service

@@ -166,10 +166,3 @@ DEFECTS = tuple(
     for request in requests
     for ordered in models
 )
-
-QUICK = tuple(
-    defect
-    for defect in DEFECTS
-    if defect.request is not ATTACH_OVER and (defect.ordered or defect.request not in (FIRST_REPLACE, PROMOTE))
-)
-"""Without those of a request that does to files what another one does, and those that take longest to search."""

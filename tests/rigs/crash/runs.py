@@ -8,16 +8,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 
-from persistence.storage.layout import TRASH
+from persistence.storage.layout import EVENTS, TRASH
 from tests import search_faults
 from tests.in_process import InProcess
 from tests.initialised import initialised
 from tests.rigs import aftermath, strikes
-from tests.rigs.aftermath import Comparison, Scene, Views, prepared
+from tests.rigs.aftermath import Comparison, Scene, Views
 from tests.rigs.crash import traces
 from tests.rigs.crash.defects import DEFECTS, FORM, RECORDED
 from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, tree_of
@@ -28,6 +27,9 @@ from tests.rigs.weakened import OF_KILLS
 from tests.service import Answer, Service, running
 
 _PROCESSES = 2
+_NUMBERS = count()  # of the forms: what was killed early has left none, and its name must not come again
+CHECKED = "check --repair"
+"""The round in which the service has events: its workers take three times as long to start."""
 _KILLS = ("points killed", "old", "between", "new", "leftovers found", "then gone", "events late")
 _CALLS = (
     *("openat", "openat2", "close", "read", "write", "newfstatat", "fstat", "lseek", "flock", "utimensat"),
@@ -63,7 +65,7 @@ def _killed(scenario: Scenario, name: str, directory: Path) -> list[Tally]:
     tally = Tally(f"{scenario}, then {name}", _KILLS)
     with (
         tempfile.TemporaryDirectory(dir=directory) as own,
-        strikes.struck_service(Path(own), properties=scenario.properties, has_events=True) as service,
+        strikes.struck_service(Path(own), properties=scenario.properties, has_events=name == CHECKED) as service,
     ):
         killer = Killer(service, Path(own), scenario)
         for outcome in ROUNDS[name](killer, killer.points):
@@ -106,7 +108,7 @@ class Outcome:
 
     @property
     def committed(self) -> list[bool]:
-        return self.comparison.committed(self.scene.scenario)
+        return self.comparison.committed
 
 
 class Killer:
@@ -121,43 +123,45 @@ class Killer:
         self._injector = Injector(service, directory)
         self._scenario = scenario
         self._patience = patience
+        self._has_events = (service.data / EVENTS).exists()
         scene = self._fresh()
-        self.points = self._injector.points(partial(scene.ask, service), _CALLS)
-        self._after = aftermath.expected(service, scene)
+        self.points = self._injector.points(scene.ask, _CALLS)
+        self._after = scene.expected()
         assert aftermath.left(service.data, scene.form) == [], "a request that nobody killed leaves something"
 
     def then_write(self, points: Iterable[Point]) -> list[Outcome]:
-        return self._with_events([self._with_next_write(self._kill(point)) for point in points])
+        return [self._with_next_write(self._kill(point)) for point in points]
 
     def then_check(self, points: Iterable[Point]) -> list[Outcome]:
-        """Kill at each point, in a form each; let ``persistence check`` repair all, and only then write again."""
+        """Kill at each point, in a form each; let ``persistence check`` repair all, and only then write again.
+
+        Before and after that every commit has its event, and no event is without one.
+        """
         killed = self._with_events([self._kill(point) for point in points])
-        repaired = aftermath.repaired(self._service, [(each.scene, each.comparison) for each in killed])
-        written = [self._with_next_write(each, faults) for each, faults in zip(killed, repaired, strict=True)]
-        return self._with_events(written)
+        faults = aftermath.repaired(self._service)
+        checked = [[*faults, *each.scene.changes_by_check(each.comparison)] for each in killed]
+        return self._with_events([self._with_next_write(*pair) for pair in zip(killed, checked, strict=True)])
 
     def _kill(self, point: Point) -> Outcome:
         """Kill the worker when it begins a call of a request, and look at what a client finds then."""
-        service, scenario, scene = self._service, self._scenario, self._fresh()
+        service, scene = self._service, self._fresh()
         workers = service.workers()
-        struck = self._injector.strike(point, "signal=KILL", partial(scene.ask, service))
-        # The first of these waits for the new worker in the listener's queue.
-        found = aftermath.seen(service, scene.form, scenario.resources)
+        struck = self._injector.strike(point, "signal=KILL", scene.ask)
+        found = scene.seen()  # the first of these waits for the new worker in the listener's queue
         faults = [] if struck.answer is None else [f"the worker was not killed, and answered {struck.answer.status}"]
         if service.workers() == workers:
             faults.append("the worker lives")
-        comparison = Comparison(scene.before, found, self._after)
-        faults += comparison.faults(scenario)
-        faults += aftermath.history_faults(service, scene.form, scene.kept, found)
+        comparison = Comparison(self._scenario, scene.before, found, self._after)
+        faults += comparison.faults()
+        faults += scene.history_faults(found)
         faults += search_faults.faults(service, scene.form, WRITTEN)
         left = tuple(aftermath.left(service.data, scene.form))
-        is_late = bool(aftermath.event_faults(service, [scene.form])[scene.form])
+        is_late = self._has_events and bool(aftermath.event_faults(service, [scene.form])[scene.form])
         return Outcome(point, scene, comparison, left, tuple(faults), is_late)
 
     def _with_next_write(self, killed: Outcome, before: Iterable[str] = ()) -> Outcome:
-        service, scene = self._service, killed.scene
-        after = aftermath.written_again(service, scene, killed.comparison.found)
-        return replace(killed, faults=(*killed.faults, *before, *after, *aftermath.remaining(service, scene)))
+        after = killed.scene.written_again(killed.comparison.found)
+        return replace(killed, faults=(*killed.faults, *before, *after, *killed.scene.remaining()))
 
     def _with_events(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Compare the events of all forms with what was committed there, when late ones have been recorded."""
@@ -172,16 +176,14 @@ class Killer:
         """
         (worker,) = self._service.workers()
         os.kill(worker, signal.SIGKILL)
-        data, names = self._service.data, (f"kill-{number:04}" for number in count())
-        name = next(
-            each for each in names if not ((data / each).exists() or aftermath.lease(data, each).parent.exists())
-        )
-        return prepared(self._service, f"{name}/form", self._scenario)
+        data, names = self._service.data, (f"kill-{number:04}" for number in _NUMBERS)
+        name = next(name for name in names if not aftermath.lease(data, name).parent.exists())
+        return Scene.prepared(self._service, f"{name}/form", self._scenario)
 
 
 ROUNDS: dict[str, Callable[[Killer, Iterable[Point]], list[Outcome]]] = {
     "the next write": Killer.then_write,
-    "check --repair": Killer.then_check,
+    CHECKED: Killer.then_check,
 }
 
 
@@ -213,13 +215,13 @@ def record(scenario: Scenario, directory: Path) -> Recording:
             setup.extend(operations)
             return answer
 
-        kept = aftermath.kept_by(scenario, traced)
-        scene = Scene(FORM, scenario, kept, aftermath.seen(service, FORM, scenario.resources))
+        scene = Scene(service, FORM, scenario)
+        scene = replace(scene, kept=scene.keep(traced), before=scene.seen())
         with traces.recording(service, log) as operations:
-            answer = scene.ask(service)
+            answer = scene.ask()
         assert answer.status in (201, 204), answer.cause
         assert operations.count(ACKNOWLEDGED) == 1, "the log does not show the answer"
-        after = aftermath.expected(service, scene)
+        after = scene.expected()
     return Recording(before, tuple(setup), tuple(operations), scene, after)
 
 
@@ -235,18 +237,18 @@ class Judge(InProcess):
         Only a kill leaves nothing that the next writer would not clear away: a power cut may have taken the names
         that lead there.
         """
-        scene = recording.scene
+        scene = replace(recording.scene, service=self)
         materialise(state, self.data)
-        found = aftermath.seen(self, scene.form, scene.scenario.resources)
+        found = scene.seen()
         for resource, view in found.items():
             if view not in (scene.before[resource], recording.after[resource]):
                 yield f"{resource.path} is none of the two revisions: {view.status} {view.body[-60:]!r}"
-        comparison = Comparison(scene.before, found, recording.after)
-        yield from comparison.faults(scene.scenario)
-        if acknowledged and not all(comparison.committed(scene.scenario)):
+        comparison = Comparison(scene.scenario, scene.before, found, recording.after)
+        yield from comparison.faults()
+        if acknowledged and not all(comparison.committed):
             yield "acknowledged, and not there"
-        yield from aftermath.history_faults(self, scene.form, scene.known(found), found)
-        yield from aftermath.written_again(self, scene, found)
+        yield from scene.history_faults(found, *scene.kept_of(found))
+        yield from scene.written_again(found)
         if killed:
             yield from (f"the next write leaves {text}" for text in aftermath.left(self.data, scene.form))
 

@@ -1,17 +1,24 @@
-"""Whole runs of one request through many faults, in a service of their own."""
+"""Runs of one request through many faults, in a service of their own; and the long run of all of them."""
 
 from __future__ import annotations
 
+import multiprocessing
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from tests.rigs import disks, strikes
 from tests.rigs.aftermath import view_of
+from tests.rigs.faults import filling
 from tests.rigs.faults.filling import NO_ROOM, refusal_faults
 from tests.rigs.faults.trial import LOOKING, WRITING, Outcome, Trial, logs_below, open_below, tolerance
-from tests.rigs.report import Tally, prefixed
+from tests.rigs.report import Report, Tally, prefixed
 from tests.rigs.scenarios import (
     ATTACH_LARGE,
     ATTACH_OVER,
@@ -29,8 +36,69 @@ from tests.rigs.scenarios import (
     Scenario,
 )
 from tests.rigs.strikes import Injector, Point, Struck, struck_service
-from tests.rigs.weakened import OF_WRITING
+from tests.rigs.weakened import OF_READING, OF_WRITING
 from tests.service import Answer, Service
+
+_PROCESSES = 2
+_TIMES = 50
+_MEMORY = Path("/dev/shm")  # a disk whose fsync costs nothing: the faults here are not its own
+_ENOUGH = 3 << 30  # each request has a form of its own, and that an index
+
+
+def refusals(directory: Path) -> list[str]:
+    """Return why the long run is not possible here."""
+    reasons = (strikes.refusal(directory), *(disks.refusal(room.kind, directory) for room in filling.ROOMS))
+    return [reason for reason in reasons if reason]
+
+
+def long_run(report: Report, directory: Path) -> None:
+    """Let every call of every request fail, without a protection, too; fill disks, end descriptors, hang a disk."""
+    _inject(report, directory)
+    for weakness in (*OF_WRITING, *OF_READING):
+        with _ground(directory) as ground:
+            found = noticed(weakness, ground)
+        report.add_row(("protection taken out", "found", "such as"), (weakness, len(found), found[0] if found else "-"))
+        report.expect_caught(weakness, found)
+    for number, tell in enumerate(filling.STORIES):
+        (ground := directory / f"story-{number}").mkdir()
+        try:
+            report.add(tell(ground).ended())
+        except disks.DiskError as error:
+            report.wrong.append(f"{tell}: {error}")
+    story = filling.stall(directory / "stall")
+    for row in filling.exhaust(directory / "exhaust", story):
+        report.add_row(("writers that hang", "reads", "answered"), row)
+    report.add(story.ended())
+
+
+def _inject(report: Report, directory: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with _ground(directory) as ground, ProcessPoolExecutor(_PROCESSES, mp_context=context) as pool:
+        reading = pool.submit(read_all, ground / "reading")
+        each = enumerate(SCENARIOS)
+        writing = [pool.submit(strike_all, scenario, ground / str(number), times=_TIMES) for number, scenario in each]
+        struck = []
+        for future in writing:
+            struck.append(future.result())
+            report.add(struck[-1])
+        for run in reading.result():
+            report.add(run)
+    kinds = sum((run.kinds for run in struck), Counter[tuple[str, str]]())
+    for error in ERRORS:
+        report.add_row(("error", *_KINDS), (error, *(kinds[error, kind] for kind in _KINDS)))
+    after = sum((run.after_commit for run in struck), Counter[tuple[str, str, str]]())
+    for (call, kind, why), times in sorted(after.items()):
+        report.add_row(("call after the commit", "outcome", "times", "why it may fail"), (call, kind, times, why))
+
+
+@contextmanager
+def _ground(otherwise: Path) -> Iterator[Path]:
+    """A directory in memory for the length of a block, if there is room."""
+    is_roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH
+    parent = _MEMORY if is_roomy else otherwise
+    with tempfile.TemporaryDirectory(prefix="persistence-faults-", dir=parent, ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
 
 SCENARIOS = (
     *(CREATE, BESIDE, FIRST_REPLACE, REPLACE, UNINDEXED, ATTACH_OVER, ATTACH_LARGE),
@@ -41,7 +109,8 @@ SCENARIOS = (
 ERRORS = (*NO_ROOM, "EIO", "EROFS", "EMFILE")
 _MOST_MEMORY = 12 << 10
 """KiB: as much come and stay with the indexes of the forms that were changed last (32 of them, 9 MiB measured)."""
-_WRITTEN = ("points", "refused", "open", "tolerated", "in a row", "KiB more")
+_KINDS = ("refused", "open", "tolerated")
+_WRITTEN = ("points", *_KINDS, "in a row", "KiB more")
 _READ = ("points", "refused", "cut off", "whole")
 
 

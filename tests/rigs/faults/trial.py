@@ -6,13 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import count
 from pathlib import Path
 
 from tests import search_faults
 from tests.rigs import aftermath
-from tests.rigs.aftermath import Comparison, Scene, View, Views, prepared
+from tests.rigs.aftermath import Comparison, Scene, View, Views
 from tests.rigs.faults.filling import refusal_faults, replace_worker
 from tests.rigs.processes import Process
 from tests.rigs.scenarios import WRITTEN, Scenario
@@ -60,17 +60,17 @@ class Trial:
         self._undisturbed(scenario)  # warms up, too: the first request of a kind makes calls of its own
         seen: list[Point] = []
         for _ in range(_ATTEMPTS):
-            ask = partial(self._prepared(scenario).ask, self._service)
-            before, seen = seen, [point for point in self._injector.points(ask, _CALLS) if point.about]
+            every = self._injector.points(self._prepared(scenario).ask, _CALLS)
+            before, seen = seen, [point for point in every if point.about]
             if seen == before:
                 return seen
         raise AssertionError(f"{scenario} makes other calls every time")
 
     def _seen_undisturbed(self, scenario: Scenario) -> Views:
         scene = self._prepared(scenario)
-        answer = scene.ask(self._service)
+        answer = scene.ask()
         assert answer.status in (200, 201, 204), answer.cause
-        return aftermath.expected(self._service, scene)
+        return scene.expected()
 
     def strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
         """One request with one fault, and everything that a client or an operator may find then.
@@ -86,10 +86,11 @@ class Trial:
     def _strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
         service, scene = self._service, self._prepared(scenario)
         files, trash = self._files(scene), self._trash()
-        struck = self._injector.strike(point, f"error={error}", partial(scene.ask, service))
-        found = aftermath.seen(service, scene.form, scenario.resources)
-        comparison = Comparison(scene.before, found, self._undisturbed(scenario))
-        kind, faults = judged(point, error, struck, comparison, scenario)
+        struck = self._injector.strike(point, f"error={error}", scene.ask)
+        found = scene.seen()
+        kind, faults = judged(
+            point, error, struck, Comparison(scenario, scene.before, found, self._undisturbed(scenario))
+        )
         if kind == "refused" and (left := self._files(scene) - files):
             faults.append(f"the refused request left {sorted(map(str, left))[:_SHOWN]}")
         faults += [text for text in aftermath.left(service.data, scene.form) if text.endswith("has no sidecar")]
@@ -114,7 +115,7 @@ class Trial:
         scene = self._prepared(scenario)
         faults, first, trash = set[str](), self.footprint(scene), self._trash()
         for number in range(times):
-            struck = self._injector.strike(point, f"error={error}", partial(scene.ask, self._service))
+            struck = self._injector.strike(point, f"error={error}", scene.ask)
             if struck.answer is None or struck.answer.status < 500 or len(struck.hit) != 1:
                 faults.add(f"repeated, the fault struck {struck.hit}: {struck.answer and struck.answer.status}")
             if self._view(scene) != scene.before[scenario.resources[0]]:
@@ -142,11 +143,11 @@ class Trial:
         return Footprint(sum(1 for _ in self._entries(scene)), opened(worker).total(), memory)
 
     def _prepared(self, scenario: Scenario) -> Scene:
-        return prepared(self._service, f"app-{next(self._numbers)}/form", scenario)
+        return Scene.prepared(self._service, f"app-{next(self._numbers)}/form", scenario)
 
     def _view(self, scene: Scene) -> View:
-        first = scene.scenario.resources[0]
-        return aftermath.seen(self._service, scene.form, [first])[first]
+        (view,) = scene.seen(scene.scenario.resources[:1]).values()
+        return view
 
     def _entries(self, scene: Scene | None) -> Iterator[Path]:
         """Everything of a form, and in the service's own directories; relative to the root."""
@@ -163,9 +164,8 @@ class Trial:
 
     def _aftermath(self, scene: Scene, found: Views, *, trash: set[Path]) -> Iterator[str]:
         """Everything wrong with the next write, and with the service; ``trash`` may be left."""
-        yield from aftermath.written_again(self._service, scene, found)
-        may_be_left = [f".trash/{path.name}" for path in trash]
-        yield from aftermath.remaining(self._service, scene, may_be_left=may_be_left)
+        yield from scene.written_again(found)
+        yield from scene.remaining([f".trash/{path.name}" for path in trash])
         for path in ("/healthz", "/readyz"):
             answer = self._service.raw("GET", path)
             if answer.status != 200:
@@ -233,10 +233,8 @@ def tolerance(point: Point) -> str | None:
     return next((why for pattern, why in _TOLERABLE if pattern.fullmatch(f"{point.call} {point.about}")), None)
 
 
-def judged(
-    point: Point, error: str, struck: Struck, comparison: Comparison, scenario: Scenario
-) -> tuple[str, list[str]]:
-    committed, wrong = comparison.committed(scenario), list(comparison.faults(scenario))
+def judged(point: Point, error: str, struck: Struck, comparison: Comparison) -> tuple[str, list[str]]:
+    committed, wrong = comparison.committed, list(comparison.faults())
     faults = [] if struck.is_at(point) else [f"the fault struck {struck.hit}"]
     if struck.synced_again():
         faults.append("what a failed fsync was about is fsynced again")

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from tests.initialised import initialised
 from tests.rigs.linear.checker import Kind, Operation, State, Verdict, check, resolved, step
 from tests.rigs.linear.leasing import PROCESSES, Leased, is_linear, read_leases
-from tests.rigs.linear.load import NOT_LINEAR, Load, run
-from tests.rigs.server import weak
-from tests.rigs.weakened import OF_CONCURRENCY
+from tests.rigs.linear.runs import Load, run
 
 
 def put(start: int, end: int, token: str, status: int = 204, **more: object) -> Operation:
@@ -279,28 +277,16 @@ def test_a_stale_read_is_found_among_them(history: list[Operation], data: st.Dat
     assert check([*history, stale], State()).verdict is Verdict.VIOLATED
 
 
-# A short run of the load on the real service, and on services that lack a protection.
-
-_KILLS = (0.3, 0.9)
-_NO_KILLS = (60.0, 60.0)
+# A short run of the load on the real service; the long run takes protections away, too.
 
 
-@pytest.mark.parametrize("operations", [400, pytest.param(800, marks=pytest.mark.long)])
-def test_documents_behave_as_registers_while_workers_are_killed(operations: int, tmp_path: Path) -> None:
+def test_documents_behave_as_registers_while_workers_are_killed(tmp_path: Path) -> None:
     """The issue: concurrent GET, PUT and DELETE with If-Match; one document in segments, and several whole."""
     rounds = (*("one",) * 4, "two", "three", "four", "five")
-    report = run(Load("short", rounds, operations=operations, kills=_KILLS), tmp_path)
+    report = run(Load("short", rounds, operations=400, kills=(0.3, 0.9)), tmp_path)
     assert report.violations == []
-    assert report["operations"] > operations * 7 // 8
+    assert report["operations"] > 350
     assert report["kills"] > 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("weakness", OF_CONCURRENCY)
-def test_a_service_without_a_protection_is_found_out(weakness: str, tmp_path: Path) -> None:
-    """Proof of the rig: the judge says so, not only a failed request."""
-    load = Load(weakness, ("one", "two", "three"), operations=300, kills=_NO_KILLS)
-    assert run(load, tmp_path, weak(weakness))[NOT_LINEAR]
 
 
 # Leases under eight processes that are killed: each document has at most one holder at every moment.

@@ -1,4 +1,4 @@
-"""The load: processes at work on a real service whose workers are killed at random, and the judgement of it."""
+"""The runs: processes at work on a real service whose workers are killed at random, and the judgement of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.rigs.linear.checker import MOST_TRIED, NOTHING_STORED, Kind, Operation, State, Verdict, check, resolved
 from tests.rigs.linear.client import Plan, Record, meet_at, perform
-from tests.rigs.report import Tally, prefixed
-from tests.rigs.server import Variant, working
+from tests.rigs.report import Report, Tally, prefixed
+from tests.rigs.server import Variant, weak, working
+from tests.rigs.weakened import OF_CONCURRENCY
 from tests.service import running
 
 NOT_LINEAR = "not linearizable"
@@ -38,6 +39,25 @@ class Load:
     workers: int = 4
     kills: tuple[float, float] = (0.2, 0.8)
     seed: int = 1
+
+
+_LOADS = (
+    Load("100 documents", tuple(f"document-{number}" for number in range(100)), 20_000),
+    Load("one document", ("document",) * 100, 20_000, seed=2),
+    Load("one document, 2 workers", ("document",) * 25, 5_000, workers=2, seed=3),
+)
+_WEAK = Load("weakened", tuple(f"document-{number}" for number in range(10)), 2_000, seed=4)
+
+
+def long_run(report: Report, directory: Path) -> None:
+    for number, load in enumerate(_LOADS):
+        tally = run(load, directory / str(number))
+        if not tally["kills"]:
+            tally.violations.append("no worker was killed")
+        report.add(tally)
+    for number, name in enumerate(OF_CONCURRENCY):
+        tally = run(replace(_WEAK, name=f"weakened: {name}"), directory / f"weak-{number}", weak(name))
+        report.add(tally, is_planted=True, found_as=NOT_LINEAR)
 
 
 def run(load: Load, directory: Path, variant: Variant | None = None) -> Tally:

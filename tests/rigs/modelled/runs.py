@@ -1,4 +1,4 @@
-"""A run: clients, what disturbs them, and everything read back now and then and from the newest backup."""
+"""Runs: clients, what disturbs them, and everything read back now and then and from the newest backup."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import json
 import random
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from tests.postgresql import server as postgresql
 from tests.rigs.clients import SHARED, XHTML, Client, Plain, url
-from tests.rigs.clock.skewed import Clock
+from tests.rigs.clock import skewed
+from tests.rigs.disks import WHOLE_SECONDS, mounted, refusal
 from tests.rigs.judging import Verdict, judge
 from tests.rigs.ledger import Cut, Ledger
-from tests.rigs.report import Tally, prefixed
-from tests.rigs.server import Server, Variant, kill_early, working
+from tests.rigs.modelled.removing import DATABASE, SPLIT, TREE, remove
+from tests.rigs.report import Report, Tally, prefixed
+from tests.rigs.server import Server, Variant, kill_early, weak, working
+from tests.rigs.weakened import OF_ANSWERS, OF_REMOVALS, TRUSTING
 from tests.service import Service, alone
 
 HEADINGS = (
@@ -51,10 +57,62 @@ class Plan:
     """Of the form of all, and changed by nobody."""
 
 
+_WHOLE = Plan("everything", 40.0, stretches=2)
+_WEAK = Plan("weakened", 6.0, worker_kills=None, service_kills=None, commands=None)
+
+
+def long_run(report: Report, directory: Path) -> None:
+    """Compare all answers with the model: also with whole seconds, a clock that jumps, and without a protection.
+
+    At last clients remove for good and bring back, in trees and a database.
+    """
+    report.add(run(_WHOLE, directory / "whole"))
+    if reason := skewed.refusal():
+        report.leave_out(f"clock jumps: {reason}")
+    else:
+        report.add(run(replace(_WHOLE, name="clock jumps", clock_jumps=(0.5, 3.0), seed=2), directory / "jumping"))
+    _with_whole_seconds(report, directory, partial(run, replace(_WHOLE, name="whole seconds", seed=3)))
+    for name in OF_ANSWERS:
+        if name != TRUSTING or skewed.refusal() is None:
+            jumps = (0.2, 0.6) if name == TRUSTING else None
+            weakened = replace(_WEAK, name=f"weakened: {name}", variant=weak(name), clock_jumps=jumps)
+            report.add(run(weakened, directory / name.replace(" ", "-")), is_planted=True)
+    seconds = _WHOLE.seconds / 2
+    for kind in (TREE, SPLIT):
+        report.add(remove(kind, directory / kind, seconds))
+    if postgresql.MISSING:
+        report.leave_out(f"{DATABASE}: {postgresql.MISSING}")
+    else:
+        server = postgresql.start(postgresql.new_place())
+        try:
+            postgresql.make_database(server)
+            uri = postgresql.prepared(server.uri(postgresql.fresh_schema()))
+            report.add(remove(DATABASE, directory / DATABASE, seconds, uri=uri))
+        finally:
+            server.stop()
+    _with_whole_seconds(report, directory, partial(remove, SPLIT, seconds=seconds))
+    for name in OF_REMOVALS:
+        for trial in (1, 2, 3):  # a slow machine makes so few requests in a round that none may need the protection
+            removed = remove(TREE, directory / f"{name} {trial}", seconds, seed=trial, variant=weak(name))
+            if removed.violations:
+                break
+        removed.name = f"weakened: {name}"
+        report.add(removed, is_planted=True)
+
+
+def _with_whole_seconds(report: Report, directory: Path, tried: Callable[[Path], Tally]) -> None:
+    with tempfile.TemporaryDirectory(dir=directory) as name:
+        if reason := refusal(WHOLE_SECONDS, Path(name)):
+            report.leave_out(f"whole seconds: {reason}")
+            return
+        with mounted(WHOLE_SECONDS, Path(name)) as made:
+            report.add(tried(made / "run"))
+
+
 def run(plan: Plan, directory: Path) -> Tally:
     directory.mkdir(parents=True, exist_ok=True)
     tally, ledger, rng = Tally(plan.name, HEADINGS), Ledger(), random.Random(plan.seed)
-    clock = Clock(directory / "clock") if plan.clock_jumps else None
+    clock = skewed.Clock(directory / "clock") if plan.clock_jumps else None
     shifted = clock.environment if clock is not None else {}
     variant = replace(plan.variant, environment={**plan.variant.environment, **shifted})
 

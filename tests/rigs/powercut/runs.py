@@ -1,4 +1,8 @@
-"""A run: the load on a disk, pictures of it, and a verdict on each."""
+"""Runs: the load on a disk, pictures of it, and a verdict on each.
+
+The defects that no picture of a journaling file system shows are planted in the crash rig, whose model is of one that
+promises only what POSIX does.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,13 @@ from pathlib import Path
 
 from tests.rigs import judging
 from tests.rigs.clients import Writer
-from tests.rigs.disks import Disk
+from tests.rigs.disks import TO_CUT, Disk, disk, refusal
 from tests.rigs.judging import WITH_EVENTS, Verdict
 from tests.rigs.ledger import Cut, Ledger
-from tests.rigs.powercut.commands import COMMANDS, judge_command
-from tests.rigs.report import Tally, prefixed
+from tests.rigs.powercut.commands import COMMANDS, IMPORT, judge_command
+from tests.rigs.report import Report, Tally, prefixed
 from tests.rigs.server import Variant, weak, working
+from tests.rigs.weakened import CONTENT_FSYNC, OF_POWER_CUTS
 from tests.service import Service, running
 
 CAUGHT = "snapshots with violations"
@@ -52,6 +57,31 @@ class Plan:
 
     def is_real(self, picture: Picture) -> bool:
         return self.real_every > 0 and picture.number % self.real_every == 0
+
+
+_PLAN = Plan(at_rest=50, under_load=50)
+_PICTURES = 6
+"""Of a command, and of a service without a protection."""
+
+
+def refusals(directory: Path) -> list[str]:
+    """Return why the long run is not possible here."""
+    return [reason for kind in TO_CUT if (reason := refusal(kind, directory, is_to_cut=True))]
+
+
+def long_run(report: Report, directory: Path) -> None:
+    """Cut the power of the service and of commands; and without a protection: a purge writes no content."""
+    with judges(directory) as pool:
+        for kind in TO_CUT:
+            (own := directory / kind.title).mkdir()
+            with disk(kind, own) as made:
+                rig = Rig(made, own, pool)
+                report.add(rig.run(_PLAN))
+                for command in COMMANDS:
+                    report.add(rig.run_command(command, _PICTURES))
+                report.add(rig.run_command(IMPORT, _PICTURES, CONTENT_FSYNC), is_planted=True, found_as=CAUGHT)
+                for protection in OF_POWER_CUTS:
+                    report.add(rig.run_without(protection, _PICTURES), is_planted=True, found_as=CAUGHT)
 
 
 @dataclass(frozen=True, slots=True)
