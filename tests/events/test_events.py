@@ -354,6 +354,7 @@ def test_a_target_that_is_gone_is_paused_and_shows_in_the_metrics(following: Fol
     require_paused(following, waiting=2, delivered=1)
     following.command("--resume", "crm")
     following.await_delivered(3)
+    eventually(lambda: shown(following) == {"waiting": 0, "paused": 0}, PATIENCE)  # it is noted after it has arrived
     following.command("--pause", "crm")
     following.service.save(form, "D2")
     require_paused(following, waiting=1, delivered=3)
