@@ -17,7 +17,8 @@ from tests.rigs.report import Report
 @click.argument("rig", type=click.Choice(("crash", "faults", "linear", "modelled", "powercut")))
 @click.option("--try", "is_trial", is_flag=True, help="Only say whether it can be run here.")
 def main(rig: str, *, is_trial: bool) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
+    if rig in {"modelled", "powercut"}:  # others would wait for all that their processes have still to do
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
     runs, report = import_module(f"tests.rigs.{rig}.runs"), Report()
     with tempfile.TemporaryDirectory(prefix=f"persistence-{rig}-", ignore_cleanup_errors=True) as directory:
         if hasattr(runs, "refusals") and (reasons := runs.refusals(Path(directory))):
