@@ -128,7 +128,7 @@ def settings_of(url: str, name: str = "crm", more: str = "") -> str:
     return f"""
 events = true
 administrators = ["trusted"]
-remote_timeout = 1
+remote_timeout = 5
 {more}
 [webhook.{name}]
 url = "{url}"
