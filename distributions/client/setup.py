@@ -13,16 +13,7 @@ MODULES = {
     "persistence": ("__init__", "closable", "dialect", "errors", "limits", "wire", "xml"),
     "persistence.client": ("__init__", "client_documents", "form_client", "service_connection"),
     "persistence.forms": ("__init__", "messages", "search_xml"),
-    "persistence.model": (
-        "__init__",
-        "addresses",
-        "permissions",
-        "queries",
-        "sidecar",
-        "texts",
-        "typed_values",
-        "versions",
-    ),
+    "persistence.model": ("__init__", "addresses", "permissions", "queries", "sidecar", "texts", "versions"),
 }
 CHECKOUT = Path(__file__).resolve().parents[2]
 

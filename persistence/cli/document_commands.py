@@ -113,7 +113,7 @@ _NAMED = {field.value: field for field in Field if field not in {Field.CREATED, 
 @click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
 def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> int:
-    """Find documents of a form, or of several, as a search over HTTP does.
+    """Find documents of a form or of several, as over HTTP.
 
     APP means all its forms, and * all forms, each in all versions and without --path. TEXT is looked for anywhere in
     the text of a document, --path in one indexed control. All conditions must hold, with --any one of those of --path
