@@ -298,7 +298,8 @@ def searched_versions(
 
     @cache
     def permissions(version: int) -> Permissions | None:
-        return permissions_of(definition if version == definition.version else catalog.of(form, version), configured)
+        is_own = version in {0, definition.version}  # of a hit of another service the version is not known
+        return permissions_of(definition if is_own else catalog.of(form, version), configured)
 
     return SearchedVersions(catalog, configured, asked, numbers, definition, definition, is_designer, permissions)
 
