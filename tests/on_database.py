@@ -34,6 +34,7 @@ FILES_ONLY = {
     "test_encryption.py::test_definitions_and_the_designer": _STORED,
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": _STORED,
     "test_encryption.py::test_nothing_marked_is_found_on_disk": _STORED,
+    "test_encrypted_search.py::test_a_form_whose_definition_is_damaged": _DAMAGE,
     "test_encrypted_search.py::test_the_command_and": "it is about a tree, as tests/cli and tests/pages are",
     "test_encryption_places.py::test_a_check_finds_a_missing_seal": _STORED,
     "test_encryption_places.py::test_a_move_to_a_database_and_back": "it has a service of each engine itself",

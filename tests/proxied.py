@@ -33,6 +33,7 @@ NOT_OF_A_PAIR = {
     "test_administrators.py": _OWN_API,
     "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
     "test_encryption_places.py": _OWN_API,
+    "test_encrypted_search.py::test_a_form_whose_definition_is_damaged": _DAMAGED,
     "test_encrypted_search.py::test_the_command_and": "it is about a tree, as tests/cli and tests/pages are",
     "test_encrypted_search.py::test_nothing_of_values_or_tokens": _OWN_API,
     "test_encrypted_search.py::test_a_token_that_a_client_sends": _OWN_API,

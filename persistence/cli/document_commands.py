@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -136,7 +135,7 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     query, columns = _query(**given)
     if "/" not in path:
         with usage_errors():
-            merged = MergedHits(replace(query, paths=columns))
+            merged = MergedHits(query, names_controls=bool(columns))
             if version not in {None, Searched.ALL.value}:
                 raise BadRequestError("of several forms all versions are searched")
         status = _search_forms(merged, None if path == "*" else path, drafts, choice)

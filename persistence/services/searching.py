@@ -358,9 +358,9 @@ def with_leased(query: Query, leases: Callable[[], Iterable[DocumentLease | Dama
 class MergedHits:
     """The page of a search of several forms, and its total; ``query`` is that of each form."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, *, names_controls: bool) -> None:
         by, self._end = _TIME_OF.get(query.sort.by), query.offset + query.size
-        if query.paths or query.controls or by is None:
+        if names_controls or by is None:
             raise BadRequestError("a search of several forms names no controls, and is sorted by a time")
         if self._end > MOST_MERGED:
             raise BadRequestError(f"a search of several forms has {MOST_MERGED} documents at most: ask more narrowly")
@@ -433,7 +433,7 @@ class Searching:
         """Return the documents of all versions of all forms, or of those of an application, that a query finds."""
         # Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
         request = read_search_request(sent, searcher.user, is_strict=self.dialect.is_strict)
-        merged = MergedHits(replace(request.query, paths=("",) if request.all_indexed else request.paths))
+        merged = MergedHits(request.query, names_controls=bool(request.paths) or request.all_indexed)
         until = time.monotonic() + SEARCH_FORMS_SECONDS
         damaged = list[str]()
         operations_of: dict[Form | None, Callable[[Hit], Operations]] = {}
@@ -537,12 +537,13 @@ def unknown_controls(form: Form, version: int, indexed: Collection[str], asked: 
 
 def _encrypted_controls(searched: SearchedVersions, conditions: Iterable[ControlFilter]) -> str | None:
     """Name an encrypted control whose values a condition cannot find."""
-    encrypted = (None if searched.is_designer else searched.definition.encrypted) or NOTHING_ENCRYPTED
-    for each in conditions:
-        is_found = searched.configured.finds_encrypted and each.match is TextMatch.EXACT
-        if tuple(each.path.split("/")) in encrypted.paths and not is_found:
-            how = "only with the match exact" if searched.configured.finds_encrypted else "not"
-            return f"{each.path!r} is encrypted: its values are {how} found"
+    finds = searched.configured.finds_encrypted
+    with suppress(BadRequestError, DamagedError):  # what a damaged definition encrypts is not known
+        encrypted = (None if searched.is_designer else searched.definition.encrypted) or NOTHING_ENCRYPTED
+        for each in conditions:
+            if tuple(each.path.split("/")) in encrypted.paths and not (finds and each.match is TextMatch.EXACT):
+                how = "only the match exact finds its values" if finds else "searches do not find its values"
+                return f"{each.path!r} is encrypted: {how}"
     return None
 
 

@@ -135,7 +135,7 @@ def test_nothing_of_values_or_tokens_is_in_an_answer_on_disk_or_in_the_index(ser
 def test_a_notice_says_that_only_whole_values_are_found(service: Service, form: str) -> None:
     save(service, form)
     answer = search(service, form, control(SSN, "078", match="substring"))
-    assert answer["Svc-Notice"] == f"'{SSN}' is encrypted: its values are only with the match exact found"
+    assert answer["Svc-Notice"] == f"'{SSN}' is encrypted: only the match exact finds its values"
 
 
 @pytest.mark.parametrize(("count", "status"), [(20, 200), (21, 400)])
@@ -168,13 +168,21 @@ def test_drafts_and_versions_that_did_not_encrypt_are_found(service: Service, fo
     assert names == ["draft", "new", "plain"]
 
 
+def test_a_form_whose_definition_is_damaged_is_searched_by_a_control(tmp_path: Path) -> None:
+    with keyed(tmp_path) as (service, _):
+        form = published(service, "a/b")
+        save(service, form)
+        (service.data / form / "form/1/form.xhtml").write_bytes(INDEXED.replace(b"<fr:encrypt/>", b"<fr:encrypt>"))
+        assert search(service, form, exactly(SSN, "other")).status == 200
+
+
 def test_values_are_found_through_new_keys_and_a_change_of_the_property(tmp_path: Path) -> None:
     asked = exactly(SSN, SECRETS[0])
     with keyed(tmp_path, "") as (service, keys):
         form = published(service, "a/b")
         save(service, form, "before")
         assert found(service, form, asked) == []
-        assert "not found" in (search(service, form, asked)["Svc-Notice"] or "")
+        assert "searches do not find" in (search(service, form, asked)["Svc-Notice"] or "")
     with keyed(tmp_path) as (service, keys):
         save(service, form, "first")
         assert found(service, form, asked) == ["first"]
