@@ -62,6 +62,7 @@ MOST_ELEMENTS = 1_000_000  # elements in a document: each costs a microsecond or
 
 # Definitions: extracted and generated values, publications, and the caches of what a definition becomes.
 MOST_DECLARATIONS = 50_000  # namespace declarations in a tree: the time of lxml grows with their square
+MOST_KEPT_SECTIONS = 10_000  # CDATA sections in a tree: lxml joins a text in time that grows with their square
 LARGEST_TREE = 16 << 20  # a document that becomes a tree, which takes 10 to 40 times as much memory
 MOST_NESTED_CELLS = 200_000  # cells in the grids of a form, counted once for each enclosing grid
 MOST_REST = 1 << 20  # characters of text that belongs to no key; further text is left out

@@ -15,7 +15,15 @@ from lxml import etree
 
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
-from persistence.limits import DEEPEST, LARGEST_TREE, LONGEST_XML_NAME, MOST_DECLARATIONS, MOST_TREE_NODES, MOST_WALKED
+from persistence.limits import (
+    DEEPEST,
+    LARGEST_TREE,
+    LONGEST_XML_NAME,
+    MOST_DECLARATIONS,
+    MOST_KEPT_SECTIONS,
+    MOST_TREE_NODES,
+    MOST_WALKED,
+)
 from persistence.xml import Streaming, XmlCheck
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
@@ -100,8 +108,14 @@ def _work(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 def _parse(data: bytes) -> Tree:
+    sections = data.replace(b"\0", b"").count(b"<![CDATA[")  # UTF-16 has a zero in each of these characters
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, strip_cdata=False, collect_ids=False
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=True,
+        strip_cdata=sections > MOST_KEPT_SECTIONS,  # which makes text of them
+        collect_ids=False,
     )
     if data[:1] == b"\0":
         data = codecs.BOM_UTF16_BE + data
