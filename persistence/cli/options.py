@@ -64,13 +64,11 @@ _INSECURE = click.option(
 
 
 def settings_options(command: Any) -> Any:
-    """Give a command the options of a server; each overrides the setting of its name."""
     options = (_INSECURE, _THREADS, _WORKERS, _DIALECT, _CONFIG, _DATA, _BIND)
     return reduce(lambda each, option: option(each), options, command)
 
 
 def read_settings(*, file: str | None, **flags: object) -> Effective:
-    """Return the settings in force: those of the option ``file``, overridden by the other options."""
     return settings.load(file, flags)
 
 
@@ -301,7 +299,6 @@ def choose_data(choice: TreeChoice, path: str | None) -> tuple[tuple[ChosenTree,
 
 
 def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
-    """Return a line about encryption keys that are missing, as ``needed_keys.remark``."""
     try:
         keys = open_encryption_keys(settings, properties)
     except errors.StartupError:  # no service starts with such a file, and says why
@@ -350,7 +347,6 @@ def at_rest(settings: Settings, properties: Properties, router: Router) -> Encry
 
 
 def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
-    """Return all forms of a place, or the chosen one, which must be among them."""
     if form is not None and form not in found:
         raise errors.NotFoundError(f"{form} does not exist")
     return found if form is None else [form]

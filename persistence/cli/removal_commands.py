@@ -271,7 +271,6 @@ class _Erasure:
             raise BadRequestError(f"{self.certificate} lies in the data directory {tree}")
 
     def resume(self) -> None:
-        """Take over what a run before has noted in the certificate."""
         if self.certificate is None or not os.path.lexists(self.certificate):
             return
         if not os.path.isfile(self.certificate):

@@ -44,7 +44,7 @@ from persistence.pages.site import Administrators
 from persistence.properties.properties import ExplainedProperty, Properties, Reason
 from persistence.properties.property_table import DATA, FORM, TREE, is_database, shown_address
 from persistence.providers import locations
-from persistence.providers.opened import init_places, probe
+from persistence.providers.opened import init_places
 from persistence.settings import Effective, Settings, inherits_socket, require_own
 from persistence.storage import files, root
 
@@ -68,9 +68,7 @@ class Served:
         policy = app.policy_of(settings)
         app.warn_of_encryption_keys(settings, properties)
         app.open_settled_audit(settings, properties).close()
-        app.warn_of_keys(settings)
-        app.warn_of_properties(properties)
-        app.warn_of(probe(settings, properties))
+        app.warn(settings, properties)
         return cls(effective, policy)
 
     @property
@@ -230,7 +228,6 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         super().__init__()
 
     def load_config(self) -> None:
-        """Apply gunicorn's own file for the fine tuning, and the service's settings for the rest."""
         settings = self._served.settings
         # What nginx relies on, also where gunicorn's own file is not there; the file says why.
         self.cfg.set("keepalive", 75)

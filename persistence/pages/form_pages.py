@@ -116,7 +116,6 @@ class ServedForms:
                 self._thread = None
 
     def routes(self) -> Iterator[Route]:
-        """Yield the route of every form, unordered."""
         known = set[Form]()
         for provider in self.providers.local:
             for form in provider.storage.forms():
@@ -442,7 +441,6 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
 
 
 def table_file(shown: ShownVersion, suffix: str) -> AnyResponse:
-    """Send the table of documents as a file, with the suffix ``csv`` or ``xlsx``."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     if suffix == "csv":
@@ -518,7 +516,6 @@ class FormPages:
         )
 
     def search(self) -> str:
-        """Show the documents of each form in which a text is found, the last saved first."""
         text = request.args.get("q", "").strip()
         if len(text) > limits.LONGEST_SEARCHED:
             raise errors.BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
@@ -550,7 +547,6 @@ class FormPages:
         return lambda app, form, version=None: view(shown_version(self.forms, app, form, version))
 
     def deleted(self, shown: ShownVersion) -> str:
-        """Show what was deleted last, of the first ones with what the last revision of each was called."""
         titles = dict[str, str]()
         for each in shown.deleted[: limits.ROWS_SHOWN]:
             address = DocumentAddress(shown.form, Collection.DATA, each.document)
