@@ -88,20 +88,18 @@ def second_key_name(settings: Settings) -> str:
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
-    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block, or as a decorator in a function."""
+def usage_errors(kind: type[click.UsageError] = click.UsageError) -> Iterator[None]:
+    """Raise an error of click for a ``BadRequestError`` in a block, or as a decorator in a function."""
     try:
         yield
     except errors.BadRequestError as error:
-        raise click.UsageError(str(error)) from error
+        raise kind(str(error)) from error
 
 
+@usage_errors(click.BadParameter)
 def seconds(text: str) -> float:
     """Parse a duration such as 90s, 10m, 1h30m or 7d, as a type of click."""
-    try:
-        return float(duration(text))
-    except errors.BadRequestError as error:
-        raise click.BadParameter(str(error)) from error
+    return float(duration(text))
 
 
 def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",)) -> dict[str, str]:
@@ -177,11 +175,6 @@ class ChosenTree:
         if self.is_database:
             raise errors.NotSupportedError(f"this command works on data directories, and not on {self.place}")
         return self.place
-
-    @property
-    def home(self) -> str:
-        """The directory in which a command notes what it does with the place."""
-        return self.settings.home_of(self.place)
 
     def managing(self) -> AbstractContextManager[OpenedPlace]:
         return managing(self.settings, self.properties, self.place)
@@ -323,7 +316,7 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int],
     statuses, unknown = list[int](), list[errors.NotFoundError]()
     for tree in trees:
         try:
-            owner.require_closed(tree.home)
+            owner.require_closed(tree.settings.home_of(tree.place))
             statuses.append(work(tree, f"{tree.name}: " if len(trees) > 1 else ""))
         except errors.PersistenceError as error:
             if is_anywhere and isinstance(error, errors.NotFoundError):

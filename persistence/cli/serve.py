@@ -351,11 +351,8 @@ def config(context: click.Context, /, **options: Any) -> None:
             facts = {kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning}
             usual = f", not {each.comparison}" if each.comparison else ""
             name = each.name if kind == "setting" else locations.as_toml(each.name)
-            say_result(
-                facts if each.default is None else {**facts, "default": each.default},
-                f"{name} = {each.value}  # {each.origin}{usual}: {each.meaning}",
-                click.echo,
-            )
+            facts |= {} if each.default is None else {"default": each.default}
+            say_result(facts, f"{name} = {each.value}  # {each.origin}{usual}: {each.meaning}")
     refusals, warnings = _doubts(effective)
     for text in warnings:
         say_error(f"persistence: {text}")
@@ -414,7 +411,7 @@ def property_(*, name: str, effective: Effective) -> None:
     """
     properties = effective.properties
     facts = _explanation_facts(properties.explain(name), properties)
-    say_result(facts, "\n".join(_explained(facts)), click.echo)
+    say_result(facts, "\n".join(_explained(facts)))
 
 
 @command("config route", "Say which provider has a form's definitions or data.", _WITHIN)
@@ -443,7 +440,7 @@ def route(*, path: str, kind: str, effective: Effective) -> None:
         lines.append(f"attachments are {attachments['place']}")
     else:
         lines.append(f"attachments {'of definitions are always' if kind == FORM else 'are'} with it")
-    say_result(facts, "\n".join(map(safe, lines)), click.echo)
+    say_result(facts, "\n".join(map(safe, lines)))
 
 
 def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:

@@ -58,7 +58,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
         settings, tree = map(shown_path, make_service_directory(resolved_place(directory)))
         text = f"settings:        {settings}\ndata directory:  {tree}\n"
         text += f"start it with:   {own_command()} serve --config {settings}"
-        say_result({"settings": settings, "data": tree}, text, click.echo)
+        say_result({"settings": settings, "data": tree}, text)
         return
     options = {**options, "data": directory or options["data"]}
     if options["data"] is not None and options["datasource"] is not None:
@@ -71,7 +71,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
     for place, is_new in made:
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
         text = f"{safe(place)} {is_what} {'now' if is_new else 'already'}"
-        say_result({"place": safe(place), "new": is_new}, text, click.echo)
+        say_result({"place": safe(place), "new": is_new}, text)
 
 
 def make_service_directory(path: str) -> tuple[str, str]:
@@ -116,7 +116,7 @@ def config_files(*, directory: str) -> None:
         for name in CONFIG_FILES:
             files.write_durably(f"{target}/{name}", shipped(name).replace(_UNIT_COMMAND.encode(), os.fsencode(own)))
             path = shown_path(f"{target}/{name}")
-            say_result({"file": path}, path, click.echo)
+            say_result({"file": path}, path)
 
 
 CLAIMS = Form("demo", "expense-claim")
