@@ -344,12 +344,8 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
             continue
         for begin, (_, hint) in _BOUNDS.items():
             yield f"{begin}{column.path}", column.label, _INPUTS.get(column.type, "number"), hint, {}
-    counts = shown.counts
-    for name, found in (
-        ("stage", counts.stages if counts else ()),
-        ("owner", counts.owners if counts else ()),
-        ("by", counts.modifiers if counts else ()),
-    ):
+    counts = shown.counts or DocumentCounts()
+    for name, found in (("stage", counts.stages), ("owner", counts.owners), ("by", counts.modifiers)):
         options = {each: each for each in sorted(found)} if 0 < len(found) <= limits.MOST_OPTIONS else {}
         yield name, translated(_FACTS[name]), "text", "exactly", options
 
