@@ -20,7 +20,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from io import FileIO
 from typing import Annotated, BinaryIO, cast
@@ -31,7 +31,7 @@ import msgspec
 
 from persistence import limits
 from persistence.errors import BadRequestError, PersistenceError, disk_errors
-from persistence.forms.archive_metadata import ForeignFacts, read_metadata
+from persistence.forms.archive_metadata import ImportFacts, read_metadata
 from persistence.model import texts
 from persistence.model.addresses import (
     DATA_XML,
@@ -51,15 +51,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import Instant, without_encoding
-from persistence.services.import_plans import (
-    NO_FACTS,
-    Content,
-    ImportedRevision,
-    ImportFacts,
-    ImportSource,
-    ImportUnit,
-    refused,
-)
+from persistence.services.import_plans import Content, ImportedRevision, ImportSource, ImportUnit, refused
 from persistence.services.purging import without_named
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
@@ -174,7 +166,7 @@ class FilesSource:
             held[key] = name, found
         for key in {**contents, **beside}:
             name, found = contents.get(key) or beside[key]
-            facts = self._facts(beside[key][0]) if key in beside else NO_FACTS
+            facts = self._facts(beside[key][0]) if key in beside else ImportFacts()
             if facts.sidecar is None and key in contents:
                 modified, created = self._files.times(name)
                 # An archive of the real system (spec runtime 7). Those of other programs have no time of creation,
@@ -207,12 +199,9 @@ class FilesSource:
 
     def _facts(self, name: str) -> ImportFacts:
         try:
-            read = read_metadata(self._files.pieces(name))
+            return read_metadata(self._files.pieces(name))
         except PersistenceError as error:
             raise BadRequestError(f"{name}: {error}") from error
-        notes = tuple(f"the element <{each}> of the metadata is not known, and left out" for each in read.unknown)
-        own = {each.name: getattr(read.foreign, each.name) for each in fields(ForeignFacts)}
-        return ImportFacts(**own, sidecar=read.sidecar, is_decrypted=read.is_decrypted, notes=notes)
 
 
 def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision, ...]:
@@ -249,9 +238,6 @@ class FolderFiles:
         if os.path.lexists(f"{self._root}/{LAYOUT}"):
             raise BadRequestError(f"{path} is a data directory: export it, or use persistence backup and restore")
 
-    def names(self) -> Iterator[str]:
-        return self._names("", limits.DEEPEST_FOLDER)
-
     def fault(self, name: str) -> str | None:
         """Return the reason why a file cannot be read, as far as that is known without reading it."""
         try:
@@ -278,7 +264,7 @@ class FolderFiles:
         except OSError as error:
             raise BadRequestError(f"{name} cannot be read: {error.strerror}") from error
 
-    def _names(self, folder: str, levels: int) -> Iterator[str]:
+    def names(self, folder: str = "", levels: int = limits.DEEPEST_FOLDER) -> Iterator[str]:
         try:
             with os.scandir(f"{self._root}/{folder}") as entries:
                 found = sorted((each.name, each.is_dir(follow_symlinks=False)) for each in entries)
@@ -289,7 +275,7 @@ class FolderFiles:
             if not is_folder:
                 yield path
             elif levels:
-                yield from self._names(path, levels - 1)
+                yield from self.names(path, levels - 1)
             else:
                 raise BadRequestError(f"{path} is deeper than {limits.DEEPEST_FOLDER} folders")
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from persistence.errors import BadRequestError, LockedError, PersistenceError, as_disk_error, disk_errors
+from persistence.forms.archive_metadata import ImportFacts
 from persistence.limits import LARGEST_PIECE
 from persistence.model.addresses import (
     DATA_XML,
@@ -32,7 +33,7 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import Instant, from_datetime, one_later
 from persistence.model.versions import LeaseHolder
 from persistence.providers.router import Router
-from persistence.services.import_plans import Content, ImportedRevision, ImportFacts, ImportUnit, refused
+from persistence.services.import_plans import Content, ImportedRevision, ImportUnit, refused
 from persistence.services.orbeon_database import (
     DEFINITION_FILES,
     DEFINITIONS,
