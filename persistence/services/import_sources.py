@@ -127,8 +127,8 @@ class FilesSource:
         yield from self._others
         for main in sorted(self._groups, key=lambda each: isinstance(each, DocumentAddress)):
             try:
-                revisions = self._revisions((name, named_entry(name)) for name in self._groups[main])
-                yield self._faults.get(main) or ImportUnit(main.folder, _composed(tuple(revisions)), says_owners=True)
+                revisions = _composed(tuple(self._revisions(self._groups[main])))
+                yield self._faults.get(main) or ImportUnit(main.folder, revisions, says_owners=True)
             except PersistenceError as error:
                 yield refused(main.folder, error, is_definition=isinstance(main, DefinitionAddress))
 
@@ -155,10 +155,11 @@ class FilesSource:
             outcome = refused(main.folder, f"{name}: {fault}", is_definition=isinstance(main, DefinitionAddress))
             self._faults.setdefault(main, outcome)
 
-    def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
+    def _revisions(self, names: Iterable[str]) -> Iterator[ImportedRevision]:
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
         beside: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
-        for name, found in entries:
+        for name in names:
+            found = named_entry(name)
             entry = found[0]
             held, key = beside if entry.is_metadata else contents, (entry.address, entry.instant)
             if key in held:
@@ -259,8 +260,7 @@ class FolderFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with FileIO(files.open_file(f"{self._root}/{name}")) as file:
-                while piece := file.read(limits.CHUNK):
-                    yield piece
+                yield from iter(partial(file.read, limits.CHUNK), b"")
         except OSError as error:
             raise BadRequestError(f"{name} cannot be read: {error.strerror}") from error
 
@@ -349,8 +349,7 @@ class ZipFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with self._zip.open(self._entries[name]) as file:
-                while piece := file.read(limits.CHUNK):
-                    yield piece
+                yield from iter(partial(file.read, limits.CHUNK), b"")
         except _NOT_READ as error:
             raise BadRequestError(f"{name} cannot be read: {error}") from error
 
