@@ -464,7 +464,7 @@ def _decoded(line: bytes | None) -> JsonDocument:
     try:
         found = _decode(line)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise BadRequestError(f"it is not a valid line (docs/import.md): {error}") from error
+        raise BadRequestError(f"it is not a valid line (docs/export.md): {error}") from error
     if found.document is None and (found.definition is None or found.data is not None or found.draft):
         raise BadRequestError("it needs a document with data, or a definition with its version")
     if found.document is not None and (found.definition is not None or (found.data is None) is not found.deleted):
