@@ -212,7 +212,7 @@ def _asked(version: str | None) -> int | Searched:
 def _query(
     *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **given: Any
 ) -> tuple[Query, tuple[str, ...]]:
-    conditions, columns = [], []
+    conditions, columns, any_of = [], [], "any" if given["is_any"] else ""
     for condition in paths:
         found = _PATH.match(condition)
         path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
@@ -220,13 +220,12 @@ def _query(
             raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
         columns.append(path.replace("[1]", ""))
         if wanted := rest[1:].strip():
-            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, "any" if given["is_any"] else ""))
+            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, any_of))
     fields = []
     for condition in given["named"]:
         name, _, wanted = condition.partition("=")
         if name not in _NAMED or not wanted.strip():
             raise click.UsageError(f"--field {safe(condition)} is not FIELD=NAME, of a field {', '.join(_NAMED)}")
-        any_of = "any" if given["is_any"] else ""
         fields.append(FieldFilter(_NAMED[name], Comparison.EXACT, wanted.strip(), any_of))
     by = given["sort"]
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), given["descending"])
