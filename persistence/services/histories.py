@@ -101,7 +101,7 @@ class RevisionDiffs:
             if language is not None and not (outline.languages or reading.is_designer):
                 raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
             trees = reading.tree(older, outline), reading.tree(newer, outline)
-            return _between(*trees, outline, by_position=by_position, in_removed=options.in_removed)
+            return diffs.differences(*trees, outline, by_position=by_position, in_removed=options.in_removed)
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer
@@ -122,21 +122,8 @@ class RevisionDiffs:
                 after = last[1] if last is not None and known else reading.if_comparable(newer, outline)
                 before = reading.if_comparable(older, outline)
                 last = older.instant, before
-                found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
+                found = diffs.differences(before, after, outline, by_position=self.documents.dialect.has_proxy)
             yield diffs.ComparedRevisions(older.instant, None, found)
-
-
-def _between(
-    before: diffs.DataNode | None,
-    after: diffs.DataNode | None,
-    outline: Outline,
-    *,
-    by_position: bool,
-    in_removed: bool = False,
-) -> Iterator[diffs.Difference]:
-    if before is None or after is None:
-        return iter((diffs.OTHER,))
-    return diffs.differences(before, after, outline, by_position=by_position, in_removed=in_removed)
 
 
 @dataclass(slots=True)
