@@ -456,11 +456,7 @@ class MarkCheck:
                 older = storage.revisions(address)
         for instant in (None, *older):
             with suppress(errors.PersistenceError):
-                found = (
-                    storage.read(address, content=True)
-                    if instant is None
-                    else storage.read_revision(address, instant, content=True)
-                )
+                found = storage.read(address, instant, content=True)
                 if found is not None and found.file is not None:
                     with found.file as file:
                         for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):

@@ -193,7 +193,7 @@ class DocumentPages:
         report = report_document(place, address, with_revisions=False)
         revision = report.sidecar
         if instant is not None:
-            found = route.storage.read_revision(address, instant, content=False)
+            found = route.storage.read(address, instant, content=False)
             if found is None:
                 raise errors.NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
@@ -247,13 +247,13 @@ class DocumentPages:
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
             raise errors.NotFoundError("the times of two revisions are needed, as older and newer")
-        found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
+        found = self.documents.router.of(address.form).storage.read(address, newer, content=False)
         if found is None:
             raise errors.NotFoundError(f"{address} has no revision of {newer}")
         pair, shown = histories.RevisionPair(address, found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = histories.DiffOptions(language, in_removed=True)
-        before = shown.route.storage.read_revision(address, older, content=False)
+        before = shown.route.storage.read(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(ANONYMOUS), options)
         rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False

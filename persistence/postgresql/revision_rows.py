@@ -195,23 +195,17 @@ class DatabaseReader(Readable):
         known = self._lookups.inside[-1].sidecar(address)
         return self._sidecar(address) if known is None else known[0]
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        if content:
-            return self._opened(address, None)
-        sidecar = self.sidecar(address)
-        return None if sidecar is None else facts(sidecar)
-
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
         if content:
             return self._opened(address, instant)
-        sidecar = self._sidecar(address, instant)
+        sidecar = self.sidecar(address) if instant is None else self._sidecar(address, instant)
         return None if sidecar is None else facts(sidecar)
 
     def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         current = self.sidecar(address)
         if current is not None and current.modified == instant:
             return None
-        return self.read_revision(address, instant, content=content)
+        return self.read(address, instant, content=content)
 
     def content(self, address: Address) -> BinaryIO | None:
         found = self._opened(address, None)

@@ -313,8 +313,9 @@ class RemoteReader:
         self._client = client
         self._root = root
 
-    def read(self, address: Address, query: Parameters = (), *, content: bool) -> StoredRevision | None:
-        """Return a revision, its content open if asked for; a tombstone where it is only known to be deleted."""
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
+        """As the other storages; a tombstone where it is only known to be deleted."""
+        query = () if instant is None else (("last-modified-time", instant),)
         # The range of a content that is decrypted here is a different one of the encrypted file.
         request, decrypt = client_request.current(), self._client.names.own.header("Decrypt")
         wants_range = request.field_of("Range") is not None and request.field_of(decrypt) is None

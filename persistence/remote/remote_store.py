@@ -235,12 +235,9 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        return self.read(address, (("last-modified-time", instant),), content=content)
-
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
         of_instant = () if instant is None else (("last-modified-time", instant),)
-        return self.read(address, (("force-delete", "true"), *of_instant), content=False)
+        return self.facts(address, (("force-delete", "true"), *of_instant))[0]
 
     def history(self, address: Address) -> storage.RevisionList | None:
         NAMES.paths(address)

@@ -32,10 +32,8 @@ def selected(route: Route, address: DocumentAddress, get: rules.Get, *, content:
     """Return the living revision that a GET selects, with ``content`` open."""
     if get.as_of is not None:
         return rules.must_live(as_of(route.storage, address, get.as_of, content=content), address)
-    if get.instant is None:
-        return rules.must_live(route.storage.read(address, content=content), address)
-    found = route.storage.read_revision(address, get.instant, content=content)
-    if found is None:
+    found = route.storage.read(address, get.instant, content=content)
+    if found is None and get.instant is not None:
         raise errors.NotFoundError(f"{address} has no revision of {get.instant}")
     return rules.must_live(found, address)
 
@@ -51,7 +49,7 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
     revisions = storage.history(address) if address.keeps_history else None
     position = 0 if revisions is None else revisions.position_at(moment)
     if revisions is not None and position < revisions.total:
-        older = storage.read_revision(address, revisions.instant(position), content=content)
+        older = storage.read(address, revisions.instant(position), content=content)
         if older is not None:
             return older
     raise errors.NotFoundError(f"{address} did not exist at {moment}")

@@ -90,7 +90,7 @@ class ExportedRevision:
 
     def opened(self) -> StoredRevision:
         """Return this revision with its content open, also if it has become an older one meanwhile."""
-        reads = [partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)]
+        reads = [partial(self.storage.read, self.address, self.sidecar.modified, content=True)]
         if self.is_current:
             reads.insert(0, partial(self.storage.read, self.address, content=True))
         for read in reads:

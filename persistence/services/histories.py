@@ -436,7 +436,7 @@ class Reverting:
         with ExitStack() as opened:
             requests = list[PutRequest]()
             for file in files:
-                older = source.read_revision(file.address, file.older.modified, content=True)
+                older = source.read(file.address, file.older.modified, content=True)
                 if older is not None:
                     opened.callback(older.close)
                 if older is None or older.sidecar.id != file.older.id or older.file is None:
@@ -503,7 +503,7 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
         revisions = route.storage.history(address)
         if revisions is None:
             return None
-        first = living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
+        first = living(route.storage.read(address, revisions.instant(revisions.total - 1), content=False))
         if first is not None and first.sidecar.created <= moment:
             raise ConflictError(f"{address} had other content at that time, and that revision was purged") from None
         return first

@@ -159,7 +159,7 @@ class SourceContents:
                 f"the body of {address} is in the destination's place: without --attachments it stays"
             )
         try:
-            found = self.revisions.read_revision(address, state.instant, content=True)
+            found = self.revisions.read(address, state.instant, content=True)
         except errors.DiskFullError:
             raise
         except errors.DiskError as error:  # one unreadable sector does not end a move

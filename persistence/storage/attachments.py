@@ -265,12 +265,18 @@ class SplitStorage(RevisionStorage):
     def sidecar(self, address: Address) -> Sidecar | None:
         return self._main.sidecar(address)
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        return self._whole(address, partial(self._main.read, address, content=content), content=content)
-
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        read = partial(self._main.read_revision, address, instant, content=content)
-        return self._whole(address, read, content=content)
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
+        read = partial(self._main.read, address, instant, content=content)
+        if not _is_attachment(address):
+            return read()
+        for _ in range(_ATTEMPTS):
+            record = read()
+            if record is None or record.sidecar.deleted or record.size:
+                return record
+            found = self._with_body(address, record, read, content=content)
+            if found is not None:
+                return found
+        raise BusyError(f"{address} is being written too often to be read")
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
         return self._main.removable(address, instant)
@@ -294,20 +300,6 @@ class SplitStorage(RevisionStorage):
     def writing(self, address: Address) -> Iterator[Writing]:
         with self._bodies.changing() as changes, self._main.writing(address) as writer:
             yield _SplitWriter(self._main, writer, self._bodies, changes)
-
-    def _whole(
-        self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
-    ) -> StoredRevision | None:
-        if not _is_attachment(address):
-            return read()
-        for _ in range(_ATTEMPTS):
-            record = read()
-            if record is None or record.sidecar.deleted or record.size:
-                return record
-            found = self._with_body(address, record, read, content=content)
-            if found is not None:
-                return found
-        raise BusyError(f"{address} is being written too often to be read")
 
     def _with_body(
         self,
@@ -396,7 +388,7 @@ class _SplitWriter(Writing):
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
         if not _is_attachment(address):
             return self._writer.remove_older(address, instants)
-        found = [self._main.read_revision(address, instant, content=False) for instant in instants]
+        found = [self._main.read(address, instant, content=False) for instant in instants]
         records = [each.sidecar for each in found if each is not None and each.sidecar.body is not None]
         with self._changes.dropping(address, records, are_older=True):
             return self._writer.remove_older(address, instants)

@@ -78,12 +78,17 @@ class StoreReader:
                 self._require_tree()
         return sidecar
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
         paths = self._layout.paths(address)
         try:
+            # The current one first: a writer keeps it in the history before it replaces it, so that looking there
+            # afterwards finds a revision that has just stopped being current.
             found = stored_revision.read(paths, self._integrity, content=content)
             if found is None:
                 self._require_tree()
+            elif instant is not None and found.sidecar.modified != instant:
+                found.close()
+                return stored_revision.read(paths.revision(instant), self._integrity, content=content)
         except OSError as error:
             raise as_disk_error(error, "reading", address) from error
         return found
@@ -106,20 +111,9 @@ class StoreReader:
             mains = [(number, f"{directory}/{number}/{FORM_XHTML}") for number in _numbers(directory)]
             return tuple((number, fingerprint_of(path + SIDECAR_SUFFIX, path)) for number, path in mains)
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        paths = self._layout.paths(address)
-        with disk_errors("reading", address):
-            # The current one first: a writer keeps it in the history before it replaces it, so that looking there
-            # afterwards finds a revision that has just stopped being current.
-            current = stored_revision.read(paths, self._integrity, content=content)
-            if current is None or current.sidecar.modified == instant:
-                return current
-            current.close()
-            return stored_revision.read(paths.revision(instant), self._integrity, content=content)
-
     def history(self, address: Address) -> RevisionList | None:
         paths = self._layout.paths(address)
-        # The current one first, as in ``read_revision``.
+        # The current one first, as in ``read``.
         current = self.sidecar(address)
         if current is None:
             return None

@@ -38,12 +38,9 @@ class Revisions(Protocol):
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
-        # Sidecar and content are of one revision. The file is seekable, and the caller closes it.
-
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
+        """Return the current revision, or that of exactly an instant, current or older (spec crud 4.8)."""
+        # ``None`` where there is none. The content is open if asked for: a seekable file, which the caller closes.
 
     def history(self, address: Address) -> RevisionList | None:
         """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored."""
@@ -222,9 +219,7 @@ class RevisionStorage(Revisions, Protocol):
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
         """Return a revision that is to be removed, without its content: the current one, or that of an instant."""
         # Of a tombstone all facts are known. ``None`` where there is none.
-        if instant is None:
-            return self.read(address, content=False)
-        return self.read_revision(address, instant, content=False)
+        return self.read(address, instant, content=False)
 
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""

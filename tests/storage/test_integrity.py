@@ -153,7 +153,7 @@ def test_an_older_revision_is_never_edited(root: Path) -> None:
     older = next((file_of(root).parent / HISTORY).glob("*.data.xml"))
     older.write_bytes(EDIT)
     with pytest.raises(DamagedError, match="an older revision is never edited"):
-        store.read_revision(DATA, first.modified, content=True)
+        store.read(DATA, first.modified, content=True)
 
 
 def test_a_digest_is_compared_on_reading_where_that_is_wanted(store: Store, root: Path) -> None:
@@ -174,7 +174,7 @@ def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path
     edited = store.read(DATA, content=False)
     assert edited is not None
     put(store, DATA, b"<d>two</d>")
-    found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
+    found = store_at(root, HandEdits.NONE, 100).read(DATA, first.modified, content=True)
     assert content(found) == EDIT
     assert (found.etag, found.is_edited, found.sidecar.adopted) == (edited.etag, False, True)
 
@@ -287,7 +287,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
 
     monkeypatch.setattr(files, "copied", copied)
     put(store, DATA, b"<d>two</d>")
-    found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
+    found = store_at(root, HandEdits.NONE, 100).read(DATA, first.modified, content=True)
     assert content(found) == EDIT + b"more"
 
 
