@@ -270,13 +270,17 @@ class Leases(Protocol):
 
 
 class Storage(Readable, RevisionStorage, Protocol):
-    """A storage as a provider has it, with the leases of its documents and the record of the re-encryption of forms."""
+    """A storage as a provider has it, with leases of documents, and records of re-encryptions and moves."""
 
     # One that ``is_remote`` is another service, which manages its revisions itself: here nothing is purged, erased,
-    # moved or rewritten. It has no such record, and the methods for that are ``unsupported``.
+    # moved or rewritten. It has no such records, and the methods for that are ``unsupported``.
     is_remote: bool = False
     leases: Leases
     reencryption: JobRecord
+    arrivals: Arrivals
+
+    def keeping_writers_out(self) -> AbstractContextManager[Callable[[], None]]:
+        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer."""
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
         """Keep others from creating documents of a form that has only one, while a document's lock is held."""
@@ -484,11 +488,8 @@ class MaintainedDatabase:
 
     name: str  # which one it is, without a password
     storage: Storage
-    arrivals: Arrivals
     # Lets this thread read for a block what was there at its beginning.
     snapshot: Callable[[], AbstractContextManager[object]]
-    # Keeps everybody from writing for a block, and yields what raises ``BusyError`` if that holds no longer.
-    keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
     # Yields all findings, and ``None`` after each document, draft or version of a definition; with ``True``, every
     # content and all of the index is read. It asks about the body of every record.
     inspect: Callable[[bool, RecordCheck], Iterator[Finding | None]]

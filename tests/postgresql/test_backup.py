@@ -104,9 +104,7 @@ def test_what_is_stored_meanwhile_is_not_in_it(
 def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRestore, list[str]]:
     chosen = choose(backup)
     (part,) = chosen.manifest.parts
-    run = StorageRestore(
-        chosen, part, source_in(chosen, part, lambda _: None), MoveTarget(target.storage, target.arrivals)
-    )
+    run = StorageRestore(chosen, part, source_in(chosen, part, lambda _: None), MoveTarget(target.storage))
     return run, [line for line in run.run() if line is not None]
 
 
