@@ -6,11 +6,10 @@ Published versions are asked of its form metadata API (spec crud 8.8, search 4).
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import BinaryIO, Self
 from urllib.parse import parse_qsl
@@ -19,9 +18,9 @@ from persistence import client_request, errors
 from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
-from persistence.model import texts
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
+from persistence.model.queries import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.model.versions import LeaseHolder, parse_remaining
@@ -183,35 +182,20 @@ class RemoteLeases(storage.Leases):
         answer.close()
 
 
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-
 _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedDefinition:
-    """A published version, and a checksum of its entry in the list."""
-
-    number: int
-    modified: Instant
-    sum: int
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return (self.sum, epoch_nanoseconds(self.modified), self.number), None
-
-
-Definitions = dict[int, ListedDefinition]
+Definitions = dict[int, ListedVersion]
 
 
 class RemoteStore(remote_reader.RemoteReader, storage.Storage):
     """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
     is_remote = True
-    reencryption = property(storage.unsupported)
+    reencryption = arrivals = property(storage.unsupported)
     marks = sidecars = documents_and_drafts = revisions = storage.unsupported
-    read_older = freed = freed_by_folder = document_files = storage.unsupported
+    read_older = freed = freed_by_folder = document_files = keeping_writers_out = storage.unsupported
 
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
         super().__init__(client, root)
@@ -259,7 +243,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
     def fingerprint(self, address: Address) -> Fingerprint:
         listed = self._listed(address) if isinstance(address, DefinitionAddress) else None
         if listed is not None:
-            return listed.fingerprint
+            return _fingerprint(listed)
         key = (RemoteStore, self._client.who, address)
 
         def ask() -> Fingerprint:
@@ -273,7 +257,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         NAMES.versions(form)
-        return ((number, listed.fingerprint) for number, listed in self._published(form).items())
+        return ((number, _fingerprint(listed)) for number, listed in self._published(form).items())
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield the published forms; no API lists others."""
@@ -314,7 +298,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
             finally:
                 _is_singleton.reset(token)
 
-    def _listed(self, address: DefinitionAddress) -> ListedDefinition | None:
+    def _listed(self, address: DefinitionAddress) -> ListedVersion | None:
         return self._published(address.form).get(address.version) if address.is_main else None
 
     # The list of published versions is asked for once for each request of a client, so no publication is missed.
@@ -328,7 +312,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         client_request.current().known.pop(self._list_of(form), None)
 
     def _list_of(self, form: Form | None) -> tuple[object, ...]:
-        return ListedDefinition, self._client.who, form
+        return ListedVersion, self._client.who, form
 
     def _asked(self, app: str | None, name: str | None) -> dict[Form, Definitions]:
         names = self._client.names
@@ -342,13 +326,12 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
             ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
-            if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
-                continue
-            with suppress(errors.BadRequestError):
-                modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
-                definition = ListedDefinition(int(each.version), modified, each.sum)
-                found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
+            found.setdefault(Form(names.app(each.form.app), each.form.name), {})[each.number] = each
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
+
+
+def _fingerprint(listed: ListedVersion) -> Fingerprint:
+    return (listed.sum, epoch_nanoseconds(listed.modified), listed.number), None
 
 
 class RemoteWriter(storage.Writing):
