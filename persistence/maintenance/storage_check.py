@@ -337,8 +337,8 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
     else:
         return False
     if len(names) == _OF_FILE:
-        return storage.history(replace(main, name=names[-1])) is not None
-    return bool(storage.names(main)) or storage.history(main) is not None
+        return storage.history(replace(main, name=names[-1])).total > 0
+    return bool(storage.names(main)) or storage.history(main).total > 0
 
 
 # Judging what is stored by its record and the marks of definitions: bodies in other places, and values in contents.

@@ -368,8 +368,7 @@ class StorageBackup:
         for name in revisions.names(main):
             address = replace(main, name=name)
             try:
-                listed = revisions.history(address)
-                instants = [] if listed is None else [listed.instant(each) for each in range(listed.total)]
+                instants = revisions.history(address).instants()
             except DamagedError as error:
                 yield f"{error}; it is not saved"
                 continue

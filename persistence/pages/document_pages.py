@@ -32,6 +32,7 @@ from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
 from persistence.services.rules import Delete, Get, Revert
+from persistence.storage.storage import NO_REVISIONS
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -524,9 +525,7 @@ def _images(report: DocumentReport) -> frozenset[str]:
 
 
 def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
-    if history is None:
-        return [], 0
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else NO_REVISIONS
     begin = (number - 1) * REVISIONS_SHOWN
     # One more than is shown: the last one of a page is compared with the one before it.
     return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total

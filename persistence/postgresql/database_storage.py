@@ -169,9 +169,6 @@ class DatabaseWriter(Writing):
         self.require_removable(address)
         return self._replace(address, tombstone, None, over)
 
-    def finish(self, main: DocumentAddress) -> None:
-        """Do nothing: a write in a database is never unfinished."""
-
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
@@ -530,7 +527,7 @@ class DatabaseStorage(DatabaseReader, Storage):
         self.arrivals = DatabaseArrivals(database, self.numbers)
 
     def freed(self, address: Address, instant: Instant | None) -> int:
-        found = self.removable(address, instant)
+        found = self.read(address, instant, content=False)
         return 0 if found is None else found.size
 
     def freed_by_folder(self, main: DocumentAddress) -> int:

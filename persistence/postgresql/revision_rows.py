@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from types import TracebackType
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from psycopg.rows import TupleRow
@@ -207,11 +207,7 @@ class DatabaseReader(Readable):
             return None
         return self.read(address, instant, content=content)
 
-    def content(self, address: Address) -> BinaryIO | None:
-        found = self._opened(address, None)
-        return None if found is None else found.file
-
-    def history(self, address: Address) -> RevisionList | None:
+    def history(self, address: Address) -> RevisionList:
         instants = self._instants(address)
 
         def load(begin: int, end: int) -> list[ListedRevision]:
@@ -229,7 +225,7 @@ class DatabaseReader(Readable):
                     found.append(ListedRevision(instant, None))
             return found
 
-        return RevisionList(len(instants), instants.__getitem__, load) if instants else None
+        return RevisionList(len(instants), instants.__getitem__, load)
 
     def revisions(self, address: Address) -> list[Instant]:
         current = self.sidecar(address)

@@ -187,13 +187,13 @@ class _Life:
     newest: Instant
 
 
-def history_of(client: Client, address: DocumentAddress) -> RevisionList | None:
+def history_of(client: Client, address: DocumentAddress) -> RevisionList:
     """Return the revisions of a resource, whose pages are asked for as they are needed, and kept.
 
     Its methods raise ``RemoteError``, and ``BusyError`` where a revision was added meanwhile.
     """
     pages = _HistoryPages(client, address)
-    return RevisionList(pages.total, pages.instant, pages.load) if pages.total else None
+    return RevisionList(pages.total, pages.instant, pages.load)
 
 
 class _HistoryPages:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from dataclasses import replace
 from http import HTTPStatus
-from typing import BinaryIO, Self
+from typing import Self
 from urllib.parse import parse_qsl
 
 from persistence import client_request, errors
@@ -81,15 +81,14 @@ class RemoteBodies(storage.Bodies, storage.BodyChanges):
         those that were stored at about the time, the most likely first. A body is stored there after its record has got
         its instant, so it is the oldest of those that are later.
         """
-        history = remote_reader.history_of(self._client, address) if sidecar.digest else None
-        if history is not None:
-            first = history.position_at(sidecar.modified) - 1
-            near = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
-            there = [position for position in near if 0 <= position < history.total]
-            for instant in map(history.instant, there[:MOST_OLDER_BODIES]):
-                found = self._of_instant(address, sidecar, instant, content=content)
-                if found is not None:
-                    return found
+        history = remote_reader.history_of(self._client, address) if sidecar.digest else storage.NO_REVISIONS
+        first = history.position_at(sidecar.modified) - 1
+        near = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
+        there = [position for position in near if 0 <= position < history.total]
+        for instant in map(history.instant, there[:MOST_OLDER_BODIES]):
+            found = self._of_instant(address, sidecar, instant, content=content)
+            if found is not None:
+                return found
         who = self._client.who
         raise errors.NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
 
@@ -223,7 +222,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         of_instant = () if instant is None else (("last-modified-time", instant),)
         return self.facts(address, (("force-delete", "true"), *of_instant))[0]
 
-    def history(self, address: Address) -> storage.RevisionList | None:
+    def history(self, address: Address) -> storage.RevisionList:
         NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
             raise errors.NotSupportedError(f"no API lists the revisions of {address}")
@@ -235,10 +234,6 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         if found is None or found.file is None:
             return [] if found is None else [main.name]
         return sorted({main.name, *remote_reader.named_in(main, found.file)})
-
-    def content(self, address: Address) -> BinaryIO | None:
-        found = self.read(address, content=True)
-        return None if found is None else found.file
 
     def fingerprint(self, address: Address) -> Fingerprint:
         listed = self._listed(address) if isinstance(address, DefinitionAddress) else None

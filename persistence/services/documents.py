@@ -24,7 +24,7 @@ from persistence.services.codec import AS_STORED, Codec, EncodedContent, Receive
 from persistence.services.purging import forget_history
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.commit import Upload
-from persistence.storage.storage import Revisions, Storage, Writing
+from persistence.storage.storage import NO_REVISIONS, Revisions, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -46,9 +46,9 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
         return found
     if found is not None:
         found.close()
-    revisions = storage.history(address) if address.keeps_history else None
-    position = 0 if revisions is None else revisions.position_at(moment)
-    if revisions is not None and position < revisions.total:
+    revisions = storage.history(address) if address.keeps_history else NO_REVISIONS
+    position = revisions.position_at(moment)
+    if position < revisions.total:
         older = storage.read(address, revisions.instant(position), content=content)
         if older is not None:
             return older
@@ -450,7 +450,7 @@ class Documents:
             raise errors.VersionError(
                 f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}"
             )
-        with route.storage.deciding(address):
+        with route.data.storage.deciding(address):
             over = route.storage.read(address, content=False)
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:

@@ -278,10 +278,7 @@ class SplitStorage(RevisionStorage):
                 return found
         raise BusyError(f"{address} is being written too often to be read")
 
-    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        return self._main.removable(address, instant)
-
-    def history(self, address: Address) -> RevisionList | None:
+    def history(self, address: Address) -> RevisionList:
         return self._main.history(address)
 
     def names(self, main: Address) -> list[str]:
@@ -292,9 +289,6 @@ class SplitStorage(RevisionStorage):
             return self._main.upload(address)
         with disk_errors("receiving a body"):
             return self._bodies.upload(address)
-
-    def deciding(self, address: Address) -> AbstractContextManager[None]:
-        return self._main.deciding(address)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
@@ -407,8 +401,7 @@ class _SplitWriter(Writing):
                 address = main.moved(Collection.DATA, name)
                 found = list[ListedRevision]()
                 with suppress(DamagedError):
-                    listed = self._main.history(address)
-                    found = [] if listed is None else listed.page(0, listed.total)
+                    found = self._main.history(address).every()
                 for part, are_older in ((found[1:], True), (found[:1], False)):
                     records = [each.sidecar for each in part if each.sidecar is not None and each.sidecar.body]
                     if records:

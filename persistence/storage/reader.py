@@ -19,7 +19,7 @@ from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, is_in_calendar
 from persistence.storage import files, layout, root, stored_revision
 from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, Layout
-from persistence.storage.storage import RevisionList, StateMark
+from persistence.storage.storage import NO_REVISIONS, RevisionList, StateMark
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, fingerprint_of
 
 _STEP = len("0000-00-00T00-00-00.000Z\n")
@@ -111,12 +111,12 @@ class StoreReader:
             mains = [(number, f"{directory}/{number}/{FORM_XHTML}") for number in _numbers(directory)]
             return tuple((number, fingerprint_of(path + SIDECAR_SUFFIX, path)) for number, path in mains)
 
-    def history(self, address: Address) -> RevisionList | None:
+    def history(self, address: Address) -> RevisionList:
         paths = self._layout.paths(address)
         # The current one first, as in ``read``.
         current = self.sidecar(address)
         if current is None:
-            return None
+            return NO_REVISIONS
         with disk_errors("listing the older revisions of", address):
             older, newer = self._older(paths), 0
         # Those that writers have added meanwhile are newer, and left out.
@@ -192,9 +192,8 @@ class StoreReader:
         for name in self.names(main):
             address = replace(main, name=name)
             listed = self.history(address)
-            found = [] if listed is None else listed.page(0, listed.total)
-            read = [(name, each.instant, each.sidecar) for each in reversed(found) if each.sidecar is not None]
-            if listed is not None and len(read) < listed.total:
+            read = [(name, each.instant, each.sidecar) for each in reversed(listed.every()) if each.sidecar is not None]
+            if len(read) < listed.total:
                 raise DamagedError(f"a sidecar of {address} cannot be read")
             yield from read
 

@@ -78,7 +78,6 @@ def stored(directory: Path) -> dict[str, list[Revision]]:
 
 def _revisions(split: SplitStorage, address: DocumentAddress) -> Iterator[Revision]:
     listed = split.history(address)
-    assert listed is not None
     for position in range(listed.total):
         revision = split.read(address, listed.instant(position), content=True)
         assert revision is not None
