@@ -463,11 +463,11 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-_BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
-_BRING = "INSERT INTO arrived_draft (source, etag) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING"
+_ARRIVING = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
+_BRING_DRAFTS = "INSERT INTO arrived_draft (source, etag) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING"
 _DRAFTS = "SELECT etag FROM arrived_draft WHERE source = %s"
-_BEGIN = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
-_END = """
+_BEGIN_ARRIVAL = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_END_ARRIVAL = """
 DELETE FROM arriving USING form, unnest(%s::text[], %s::text[]) AS ended (app, name)
 WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.name = ended.name
 """
@@ -481,19 +481,19 @@ class DatabaseArrivals(Arrivals):
     numbers: FormNumbers
 
     def begun(self, source: str) -> set[Form]:
-        rows = self.database.rows("looking what is being moved to", self.database.address, _BEGUN, (source,))
+        rows = self.database.rows("looking what is being moved to", self.database.address, _ARRIVING, (source,))
         return {Form(*row) for row in rows}
 
     def begin(self, source: str, form: Form) -> None:
-        self.database.run("beginning to move", form, _BEGIN, (source, self.numbers.require(form)))
+        self.database.run("beginning to move", form, _BEGIN_ARRIVAL, (source, self.numbers.require(form)))
 
     def end(self, source: str, forms: Iterable[Form]) -> None:
         ended = list(forms)
         values = [form.app for form in ended], [form.name for form in ended], source
-        self.database.run("ending a move to", self.database.address, _END, values)
+        self.database.run("ending a move to", self.database.address, _END_ARRIVAL, values)
 
     def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
-        self.database.run("moving drafts to", self.database.address, _BRING, (source, list(etags)))
+        self.database.run("moving drafts to", self.database.address, _BRING_DRAFTS, (source, list(etags)))
 
     def drafts_of(self, source: str) -> set[str]:
         rows = self.database.rows("looking what was moved to", self.database.address, _DRAFTS, (source,))
