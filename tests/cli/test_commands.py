@@ -1,6 +1,5 @@
-"""Processes of the command: starts that are refused, a directory for a service, the demonstration, a killed worker."""
+"""Processes of the command: starts that are refused, a directory for a service, the demonstration."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -54,22 +53,6 @@ def test_gunicorn_says_what_is_wrong_in_one_line_and_gives_up(
     assert "Traceback" not in done.stderr
     assert f"persistence: {said}".replace("{here}", str(tmp_path)) in done.stderr
     assert not (tmp_path / "nope").exists()
-
-
-def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
-    """The master goes on; what was acknowledged is there."""
-    with running(tmp_path) as service:
-        service.put("a/b/data/D/data.xml", b"<d>1</d>", Form_Definition_Version=1)
-        (worker,) = service.workers()
-        os.kill(worker, 9)
-        for _ in range(100):
-            try:
-                answer = service.get("a/b/data/D/data.xml")
-            except OSError:
-                continue
-            break
-        assert answer.body == b"<d>1</d>"
-        assert service.workers() != [worker]
 
 
 def test_init_makes_a_directory_for_a_service(tmp_path: Path) -> None:

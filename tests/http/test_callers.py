@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from persistence.errors import ForbiddenError, MisdirectedError, StartupError, UnauthorizedError
+from persistence.errors import ForbiddenError, MisdirectedError, UnauthorizedError
 from persistence.http.application import AllowedSites, Opens, Policy, caller, policy, presented
 from persistence.keys import Key, Keys
 from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted
@@ -278,13 +278,6 @@ def test_a_service_is_open_only_if_told_so_or_on_loopback_without_keys_and_trust
 ) -> None:
     found = policy(parse_trusted(trusted), insecure=insecure, on_loopback=on_loopback, has_keys=has_keys)
     assert found == Policy(opens, parse_trusted(trusted))
-
-
-def test_a_service_that_nobody_could_call_does_not_start() -> None:
-    with pytest.raises(StartupError) as refusal:
-        policy(Trusted(), insecure=False, on_loopback=False, has_keys=False)
-    for way in ("persistence api-key new", "trusted", "--insecure"):
-        assert way in str(refusal.value)
 
 
 def who(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None) -> str | None:
