@@ -176,6 +176,7 @@ def test_who_may_not_delete_may_not_purge(service: Service) -> None:
         PERMISSIONS v=1 {own}
         PUT data/D v=1 by=lea -> 201 Last-Modified>first
         PUT data/D data/D/a.bin v=1 by=lea
+        HEAD data/D?{purge}={first} v=1 by=lea -> 200
         DELETE data/D?{purge}={first} data/D/a.bin?force-delete=true v=1 by=bob -> {bobs}
         DELETE data/D?{purge}={first} data/D/a.bin?force-delete=true v=1 by=lea -> {leas}"""
     bobs, leas = ("204", "404") if is_decided else ("403", "204")
