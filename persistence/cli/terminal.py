@@ -46,7 +46,7 @@ def _is_noted(name: str) -> bool:
 
 _flag = partial(click.option, is_flag=True, expose_value=False, callback=_note)
 
-json_option = _flag("--json", help="JSON objects, one a line: see docs/json.md.")
+json_option = _flag("--json", help="JSON objects, one a line: see docs/cli.md.")
 quiet_option = _flag("--quiet", help="Print only what is wrong: no progress bar, and no summary.")
 
 
