@@ -198,22 +198,6 @@ def test_a_stranger_is_told_neither_paths_nor_numbers(tmp_path: Path) -> None:
     assert all(str(tmp_path) in cause for cause in causes)
 
 
-def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Path) -> None:
-    """It is read to its end: a proxy that is still sending would take a hang-up for a 502."""
-    secret = keys_of(tmp_path).add("runtime")
-    with serving(tmp_path) as service:
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
-        for body in (bytes(8 << 20), iter([bytes(1 << 20)] * 8)):
-            connection.request("PUT", PATH, body, {"Form-Definition-Version": "1"})
-            response = connection.getresponse()
-            assert (response.status, len(response.read().splitlines())) == (401, 1)
-            connection.request("GET", PATH, headers=bearer(secret))
-            response = connection.getresponse()
-            assert (response.status, response.read()) == (404, b"a/b/data/D/data.xml does not exist\n")
-        connection.close()
-        assert service.leftovers() == []
-
-
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 def test_nginx_hands_on_keys_and_refusals(tmp_path: Path) -> None:
     secret = keys_of(tmp_path).add("runtime")

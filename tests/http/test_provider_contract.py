@@ -9,12 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from tests import forkserver, orders
+from tests import orders
+from tests.commands import persistence
 from tests.http.stories import play, stories
 from tests.published import definition
 from tests.served import served
@@ -436,11 +436,6 @@ def test_tombstones_of_nothing_are_no_damage(tombstones: Service) -> None:
     stray.write_bytes(b"<by-hand/>")
     assert tombstones.delete("a/f/data/E/data.xml", **V1).status == 204
     assert [path.read_bytes() for path in (tombstones.data / ".quarantine").rglob("data.xml")] == [b"<by-hand/>"]
-    assert _checked(tombstones.data) == ""
+    assert persistence("check", "--deep", data=tombstones.data).returncode == 0
     search = tombstones.raw("POST", "/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
     assert (search.status, b'search-total="0"' in search.body) == (200, True)
-
-
-def _checked(data: Path) -> str:
-    done = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(data)], cwd=data.parent)
-    return done.stdout if done.returncode else ""
