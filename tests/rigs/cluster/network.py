@@ -27,14 +27,14 @@ _READY = 5.0
 
 
 def enter() -> str | None:
-    """Go on in namespaces of its own, with the same arguments; return why that is not possible, or ``None`` if done."""
+    """Do it in namespaces of its own, and end with its status; return why that is impossible, ``None`` inside them."""
     if not os.environ.get(_INSIDE):
         if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
             return "namespaces need root, unshare and ip"
         if subprocess.run([*_NAMESPACES, "sh", "-c", _TRIAL], capture_output=True, check=False).returncode != 0:
             return "network namespaces are not allowed"
-        command = [*_NAMESPACES, "sh", "-c", _INIT, "sh", sys.executable, "-m", "tests.rigs.cluster", *sys.argv[1:]]
-        os.execvpe(command[0], command, {**os.environ, _INSIDE: "1"})  # noqa: S606 - without a shell
+        command = [*_NAMESPACES, "sh", "-c", _INIT, "sh", sys.executable, "-m", "tests.rigs", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode)
     return None
 
 

@@ -1,7 +1,11 @@
-"""One run: a cluster, its load, its torment, and the judgement of what is left."""
+"""A cluster, its load, its torment, and the judgement of what is left.
+
+With ``CLUSTER_OPTIONS=--short`` in the environment the primary is killed twice and cut off once, in some minutes.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,16 +18,16 @@ import click
 
 from tests.orders import definition
 from tests.rigs import judging
-from tests.rigs.cluster import faults
-from tests.rigs.cluster.database import Database
+from tests.rigs.cluster import faults, network
+from tests.rigs.cluster.database import Database, missing
 from tests.rigs.cluster.instances import Balancer, Instance
 from tests.rigs.cluster.load import BalancedClient, service_at
 from tests.rigs.ledger import FORM, Cut, Ledger
 from tests.rigs.linear import client
 from tests.rigs.linear.checker import Operation
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.runs import JUDGED, count, judge, performed
-from tests.rigs.report import Tally
+from tests.rigs.linear.runs import JUDGED, NOT_LINEAR, count, judge, performed
+from tests.rigs.report import Report, Tally
 from tests.rigs.server import Variant, weak, working
 from tests.rigs.weakened import UNCONDITIONAL
 from tests.table import table
@@ -57,6 +61,30 @@ class Plan:
     operations: int
     weakness: str = ""
     kills_instances: bool = True
+
+
+_LONG, _SHORT = Plan("long", 20, 2, 20_000), Plan("short", 2, 1, 2_000)
+_WEAK = {
+    Plan(UNCONDITIONAL, 0, 0, 1_000, weakness=UNCONDITIONAL): NOT_LINEAR,
+    Plan(ASYNCHRONOUS, 3, 0, 1_000, weakness=ASYNCHRONOUS, kills_instances=False): LOST,
+}
+"""Runs without a protection, and the heading under which that shows."""
+
+
+def refusals(_directory: Path) -> list[str]:
+    """Return why it is not possible here; where it is, go on in namespaces of its own."""
+    if lacking := missing():
+        return [f"these packages are missing: {' '.join(lacking)}"]
+    return [reason] if (reason := network.enter()) else []
+
+
+def long_run(report: Report, directory: Path) -> None:
+    is_short = "--short" in os.environ.get("CLUSTER_OPTIONS", "")
+    directory.chmod(0o755)
+    plan = _SHORT if is_short else _LONG
+    report.add(run(plan, directory / plan.name))
+    for each, found_as in () if is_short else _WEAK.items():
+        report.add(run(each, directory / each.name.replace(" ", "-")), is_planted=True, found_as=found_as)
 
 
 def run(plan: Plan, directory: Path) -> Tally:

@@ -1,4 +1,4 @@
-"""The long run: ``python -m tests.rigs.cost``.
+"""The long run.
 
 ``COST_SECONDS`` in the environment says how long it searches, 1,200 by default; ``COST_KINDS`` names kinds, with commas
 between, where not all are to be tried.
@@ -7,8 +7,6 @@ between, where not all are to be tried.
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,15 +36,14 @@ ENVIRONMENT = {
 }
 
 
-def main() -> int:
+def long_run(report: Report, directory: Path) -> None:
     """Search, measure the worst of each kind again, and say what they took; then with planted defects."""
-    report, seconds = Report(), float(os.environ.get("COST_SECONDS", "1200"))
+    seconds = float(os.environ.get("COST_SECONDS", "1200"))
     chosen = os.environ.get("COST_KINDS")
     kinds = {kind: make for kind, make in KINDS.items() if chosen is None or kind in chosen.split(",")}
-    with tempfile.TemporaryDirectory(prefix="persistence-cost-") as directory:
-        found, left = searched(Path(directory) / "service", kinds, seconds)
-        planted = {kind: KINDS[kind] for kind in PLANTED_KINDS}
-        caught, _ = searched(Path(directory) / "planted", planted, _LONGEST_PLANTED, enough=1.3)
+    found, left = searched(directory / "service", kinds, seconds)
+    planted = {kind: KINDS[kind] for kind in PLANTED_KINDS}
+    caught, _ = searched(directory / "planted", planted, _LONGEST_PLANTED, enough=1.3)
     click.echo(f"after all of it the worker has {left / MIB:.0f} MB more than when it was idle")
     if left > KEPT:
         report.wrong.append(f"the worker has {left / MIB:.0f} MB more than when it was idle")
@@ -56,7 +53,6 @@ def main() -> int:
     for each, cost, _ in caught:
         report.add_row(HEADINGS, row(f"planted: {each.kind}", each, cost))
         report.expect_caught(each.kind, not cost.is_kept)
-    return report.end()
 
 
 def searched(
@@ -92,7 +88,3 @@ def row(name: str, climb: Climb, cost: Cost) -> tuple[object, ...]:
     seconds = f"{size:.1f}", f"{cost.seconds:.2f}", f"{cost.seconds / size:.2f}"
     bytes_ = f"{memory:.0f}", f"{memory / size:.0f}", f"{max(cost.left, 0) / MIB:.0f}"
     return name, climb.tried, climb.served, *seconds, *bytes_, cost.status, "yes" if cost.is_kept else "NO"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
