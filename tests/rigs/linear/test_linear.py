@@ -74,6 +74,12 @@ GOOD = {
     "unknown: it happened": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "b")],
     "unknown: it did not": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), put(6, 7, "c", if_match="A")],
     "unknown: it shows up late": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), read(6, 7, "b")],
+    "unknown: what it must match comes later": [
+        put(0, 1, "a", 201),
+        lost_put(2, "c", if_match="B"),
+        put(4, 5, "b"),
+        read(6, 7, "c"),
+    ],
     "unknown: overwritten before anyone read it": [
         put(0, 1, "a", 201),
         lost_put(2, "b"),
