@@ -18,15 +18,13 @@ import click
 
 from tests.orders import definition
 from tests.rigs import judging
-from tests.rigs.cluster import faults, network
-from tests.rigs.cluster.database import Database, missing
-from tests.rigs.cluster.instances import Balancer, Instance
-from tests.rigs.cluster.load import BalancedClient, service_at
+from tests.rigs.cluster import faults
+from tests.rigs.cluster.database import Database, enter, missing
+from tests.rigs.cluster.instances import BalancedClient, Balancer, Instance, service_at
 from tests.rigs.ledger import FORM, Cut, Ledger
-from tests.rigs.linear import client
+from tests.rigs.linear import runs as linear
 from tests.rigs.linear.checker import Operation
-from tests.rigs.linear.client import Record
-from tests.rigs.linear.runs import JUDGED, NOT_LINEAR, count, judge, performed
+from tests.rigs.linear.runs import JUDGED, NOT_LINEAR, Record, count, judge, performed
 from tests.rigs.report import Report, Tally
 from tests.rigs.server import Variant, weak, working
 from tests.rigs.weakened import UNCONDITIONAL
@@ -75,7 +73,7 @@ def refusals(_directory: Path) -> list[str]:
     """Return why it is not possible here; where it is, go on in namespaces of its own."""
     if lacking := missing():
         return [f"these packages are missing: {' '.join(lacking)}"]
-    return [reason] if (reason := network.enter()) else []
+    return [reason] if (reason := enter()) else []
 
 
 def long_run(report: Report, directory: Path) -> None:
@@ -194,14 +192,14 @@ def perform_all(port: int, operations: int, seconds: float, seed: int) -> list[R
     named = rounds(operations)
     own = {"pause": seconds / len(named), "outage": _OUTAGE}
     return performed(
-        [client.Plan(port, number, named, _OF_A_ROUND, seed * 1000 + number, **own) for number in range(_HISTORIANS)]
+        [linear.Plan(port, number, named, _OF_A_ROUND, seed * 1000 + number, **own) for number in range(_HISTORIANS)]
     )
 
 
 def read_all(port: int, operations: int) -> Record:
     """Read each document once more, long after: what a later failure has taken back is found out."""
     documents = list(dict.fromkeys(rounds(operations)))
-    (record,) = performed([client.Plan(port, 0, documents, 0, 0, outage=_OUTAGE)])
+    (record,) = performed([linear.Plan(port, 0, documents, 0, 0, outage=_OUTAGE)])
     return record
 
 

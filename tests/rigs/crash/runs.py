@@ -17,9 +17,8 @@ from tests.in_process import InProcess
 from tests.initialised import initialised
 from tests.rigs import aftermath, strikes
 from tests.rigs.aftermath import Comparison, Scene, Views
-from tests.rigs.crash import traces
 from tests.rigs.crash.defects import DEFECTS, FORM, RECORDED
-from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, tree_of
+from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, recording, tree_of
 from tests.rigs.report import Report, Tally, prefixed
 from tests.rigs.scenarios import LEASES, REPLACE, TO_KILL, WRITTEN, Scenario, Step, send
 from tests.rigs.strikes import Injector, Point
@@ -210,14 +209,14 @@ def record(scenario: Scenario, directory: Path) -> Recording:
         before, setup, log = tree_of(service.data), list[Operation](), directory / "strace.log"
 
         def traced(step: Step) -> Answer:
-            with traces.recording(service, log) as operations:
+            with recording(service, log) as operations:
                 answer = send(service, FORM, step)
             setup.extend(operations)
             return answer
 
         scene = Scene(service, FORM, scenario)
         scene = replace(scene, kept=scene.keep(traced), before=scene.seen())
-        with traces.recording(service, log) as operations:
+        with recording(service, log) as operations:
             answer = scene.ask()
         assert answer.status in (201, 204), answer.cause
         assert operations.count(ACKNOWLEDGED) == 1, "the log does not show the answer"

@@ -23,8 +23,7 @@ from tests.rigs.faults.filling import (
     stall,
     turn_read_only,
 )
-from tests.rigs.faults.runs import ERRORS, noticed, read_all, strike_all
-from tests.rigs.faults.trial import WRITING
+from tests.rigs.faults.runs import ERRORS, WRITING, noticed, read_all, strike_all
 from tests.rigs.scenarios import CREATE, REPLACE, UNINDEXED
 from tests.rigs.strikes import Point
 from tests.rigs.weakened import FORGIVEN

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.rigs import processes
-from tests.rigs.fuzz import described, interface, judge, odd
-from tests.rigs.fuzz.bodies import Bodies, Place, places
+from tests.rigs.fuzz import interface, judge
+from tests.rigs.fuzz.bodies import DIFFERENCES, Bodies, Place, places
 from tests.rigs.fuzz.documents import definitions, documents
 from tests.rigs.fuzz.judge import Exchange, Request, exchange
-from tests.rigs.fuzz.verdict import DIFFERENCES
+from tests.rigs.fuzz.made import described, odd
 from tests.rigs.report import Report, Tally
 from tests.service import Service, running
 
@@ -166,7 +166,7 @@ def measured(
 def _described(job: Job) -> RunTotals:
     """Requests made from the documented interface, each below every prefix; in rounds, to have something to read."""
     totals, ask = _asking(job)
-    strategies = list(described.strategies(job.dialect))
+    strategies = list(described(job.dialect))
     each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
     rounds = max(1, each // _ROUND)
     for number in range(rounds):
@@ -178,7 +178,7 @@ def _described(job: Job) -> RunTotals:
 
 def _odd(job: Job) -> RunTotals:
     totals, ask = _asking(job)
-    _repeat(job, job.requests, odd.requests(job.dialect, _PREFIXES[job.dialect].encode()), ask)
+    _repeat(job, job.requests, odd(job.dialect, _PREFIXES[job.dialect].encode()), ask)
     return totals
 
 

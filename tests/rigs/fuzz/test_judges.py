@@ -19,10 +19,9 @@ from persistence.forms.definition_metadata import MetadataReader
 from persistence.forms.migration import migrate
 from tests.published import definition
 from tests.rigs import processes
-from tests.rigs.fuzz import interface, judge, verdict
+from tests.rigs.fuzz import bodies, interface, judge
 from tests.rigs.fuzz.bodies import Bodies, Place, places
-from tests.rigs.fuzz.definitions import thrown
-from tests.rigs.fuzz.documents import broken
+from tests.rigs.fuzz.documents import FR, broken, thrown
 from tests.rigs.fuzz.judge import CUT_OFF, Exchange, Request
 from tests.rigs.fuzz.runs import Job, measured
 from tests.rigs.processes import Held, Worker
@@ -131,7 +130,7 @@ def test_strays_are_seen(svc: Service, form: str) -> None:
         path.unlink()
 
 
-FR = f'xmlns:fr="{verdict.FR}"'
+DECLARED = f'xmlns:fr="{FR}"'
 
 
 @pytest.mark.parametrize(
@@ -155,12 +154,12 @@ FR = f'xmlns:fr="{verdict.FR}"'
     ],
 )
 def test_known_differences_are_told_from_others(document: bytes, name: str | None, *, is_accepted: bool) -> None:
-    assert verdict.difference(document, verdict.opinion(document), is_accepted=is_accepted) == name
+    assert bodies.difference(document, bodies.opinion(document), is_accepted=is_accepted) == name
 
 
-@pytest.mark.parametrize("name", verdict.DIFFERENCES)
+@pytest.mark.parametrize("name", bodies.DIFFERENCES)
 def test_differences_have_a_decision(name: str) -> None:
-    assert verdict.DIFFERENCES[name].startswith(("accepted", "refused"))
+    assert bodies.DIFFERENCES[name].startswith(("accepted", "refused"))
 
 
 class Faulty:
@@ -195,7 +194,7 @@ class Faulty:
 DATA_PLACE, *_, DEFINITION_PLACE = places("a")
 DEFINITION = definition("<permissions><permission operations='read'/></permissions>")
 BODIES = {
-    DATA_PLACE: (f'<r {FR}><a fr:relevant="false"/>text</r>'.encode(), b"<r>"),
+    DATA_PLACE: (f'<r {DECLARED}><a fr:relevant="false"/>text</r>'.encode(), b"<r>"),
     DEFINITION_PLACE: (DEFINITION, DEFINITION.replace(b"'read'", b"'fly'")),
 }
 """For each place a document that is taken, and one that is refused."""
@@ -212,8 +211,8 @@ BODIES = {
     ids=str,
 )
 def test_only_a_service_with_a_defect_is_complained_of(place: Place, defect: str) -> None:
-    bodies = Bodies(Faulty(defect), "Svc-")
-    assert bool([what for body in BODIES[place] for what in bodies.put(place, body)]) is bool(defect)
+    own = Bodies(Faulty(defect), "Svc-")
+    assert bool([what for body in BODIES[place] for what in own.put(place, body)]) is bool(defect)
 
 
 def test_the_log_is_read(tmp_path: Path) -> None:
@@ -234,8 +233,8 @@ def test_broken_real_input_is_judged_as_by_libxml2(corpus: Path) -> None:
     @settings(max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(broken(st.sampled_from(wholes)))
     def same(document: bytes) -> None:
-        own, is_accepted = verdict.opinion(document), verdict.is_taken(document)
-        assert is_accepted == (own.tree is not None) or verdict.difference(document, own, is_accepted=is_accepted)
+        own, is_accepted = bodies.opinion(document), bodies.is_taken(document)
+        assert is_accepted == (own.tree is not None) or bodies.difference(document, own, is_accepted=is_accepted)
 
     same()
 
@@ -275,9 +274,9 @@ def test_another_host_may_be_refused_where_nothing_is_documented(target: bytes) 
 def test_permissions_are_judged_as_the_service_does(permissions: str, *, is_known: bool) -> None:
     """The two read them by different means: an expression on a tree here, a stream of events there."""
     document = definition(permissions)
-    tree = verdict.opinion(document).tree
+    tree = bodies.opinion(document).tree
     assert tree is not None
-    assert verdict.knows_permissions(tree) is is_known
+    assert bodies.knows_permissions(tree) is is_known
     with MetadataReader(is_checked=True) as reader, pytest.raises(BadRequestError) if not is_known else nullcontext():
         reader.read([document])
 
@@ -292,11 +291,11 @@ def test_thrown_definitions_reach_what_takes_them_apart() -> None:
         thrown_ones.append(document.encode())
 
     keep()
-    whole = [document for document in thrown_ones if verdict.opinion(document).tree is not None]
+    whole = [document for document in thrown_ones if bodies.opinion(document).tree is not None]
     assert len(whole) > 150
     assert sum(bool(read_controls(document)) for document in whole) > 50
     assert sum(b"<xf:bind" in migrate(document, "2019.1.0", is_unpublished=True) for document in whole) > 100
-    assert sum(verdict.knows_permissions(etree.fromstring(document)) for document in whole) in range(100, len(whole))
+    assert sum(bodies.knows_permissions(etree.fromstring(document)) for document in whole) in range(100, len(whole))
 
 
 # The quick part of the fuzzing: always the same requests, so that it fails for a change and not by chance.

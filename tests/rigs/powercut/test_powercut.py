@@ -17,8 +17,7 @@ from tests.rigs.clients import Writer
 from tests.rigs.disks import CUT_EXT4, disk, refusal
 from tests.rigs.judging import WITH_EVENTS, FeedChange, Verdict, changes, check_and_repair, start_and_judge
 from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.powercut.commands import COMMANDS
-from tests.rigs.powercut.runs import CAUGHT, Plan, Rig, judges
+from tests.rigs.powercut.runs import CAUGHT, COMMANDS, Plan, Rig, judges
 from tests.rigs.weakened import DIRECTORY_FSYNC
 from tests.service import running
 from tests.waiting import eventually
