@@ -16,7 +16,7 @@ import pytest
 from tests.rigs.clients import Writer
 from tests.rigs.disks import CUT_EXT4, disk, refusal
 from tests.rigs.judging import WITH_EVENTS, FeedChange, Verdict, changes, check_and_repair, start_and_judge
-from tests.rigs.ledger import Cut, Expected, Ledger
+from tests.rigs.ledger import Change, Cut, Expected, Ledger, Resource, Revision, State, expected
 from tests.rigs.powercut.runs import CAUGHT, COMMANDS, Plan, Rig, judges
 from tests.rigs.weakened import DIRECTORY_FSYNC
 from tests.service import running
@@ -147,6 +147,40 @@ def test_what_a_power_cut_could_do_is_noticed(tamper: Callable[[Path], None], sa
 def test_the_check_notices_damage_too(judged: Judged, tmp_path: Path, pool: ProcessPoolExecutor) -> None:
     judged(half_forgotten)
     assert pool.submit(check_and_repair, tmp_path / "data").result() != []
+
+
+# What may be read after a cut follows from what was acknowledged, and from what was in flight.
+
+DATA = Resource("hr/leave/data/D/data.xml")
+
+
+def change(begun: int, acknowledged: int, tag: str, *, gone: bool = False) -> Change:
+    revision = None if gone else Revision(tag, 1, "application/xml", "1", "", f"user-{tag}")
+    return Change(DATA, begun, acknowledged, State(revision, tag, f"instant-{tag}"))
+
+
+def test_the_last_acknowledged_change_and_those_in_flight_are_possible() -> None:
+    """A cut between two numbers; what began after it is impossible, and what was replaced before it is older."""
+    changes = [change(1, 2, "a"), change(3, 4, "b"), change(5, 9, "c"), change(12, 13, "d")]
+    (each,) = expected(changes, Cut(began=6, ended=7))
+    assert [each.current(tag) for tag in ("a", "b", "c", "d", None)] == [None, 2, 3, None, None]
+    assert [state.etag for state in each.older(2)] == ["a"]
+    assert [state.etag for state in each.older(3)] == ["a", "b"]
+
+
+def test_nothing_read_promises_the_least_of_what_it_may_mean() -> None:
+    """Stored and deleted while the picture was taken: nothing to be read may be that neither is on the disk."""
+    (each,) = expected([change(5, 6, "a"), change(7, 8, "b", gone=True)], Cut(began=4, ended=9))
+    assert each.current(None) == 0
+    (each,) = expected([change(1, 2, "a"), change(7, 8, "b", gone=True)], Cut(began=4, ended=9))
+    assert each.current(None) == 2
+    assert [state.etag for state in each.older(2)] == ["a"]
+
+
+def test_the_order_among_clients_is_that_of_instants() -> None:
+    """The one that began first may have been stored last."""
+    (each,) = expected([change(1, 4, "b"), change(2, 3, "a")], Cut(began=5, ended=6))
+    assert [each.current(tag) for tag in ("a", "b")] == [None, 2]
 
 
 # A power cut loses nothing that was acknowledged; and the rig notices a missing protection. Here on the file system
