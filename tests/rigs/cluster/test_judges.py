@@ -13,9 +13,9 @@ import pytest
 
 from tests.rigs.cluster import instances, runs
 from tests.rigs.cluster.database import EXAMPLE as PATRONI
-from tests.rigs.cluster.faults import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.cluster.instances import EXAMPLE as HAPROXY
 from tests.rigs.cluster.instances import BalancedLine
+from tests.rigs.cluster.runs import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.linear.checker import Kind, Operation
 from tests.rigs.linear.runs import NOT_LINEAR, Record
 from tests.rigs.report import Tally
