@@ -169,7 +169,7 @@ check: install ## run ruff, mypy (strict, bench and config too), and the tests o
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q $(HOUSE)
 
-# docs/performance.md says what is measured. BENCH_OPTIONS=--write puts the tables there; BENCH_OPTIONS=--help lists options.
+# docs/reliability.md says what is measured. BENCH_OPTIONS=--write puts the tables there; BENCH_OPTIONS=--help lists options.
 
 bench: install ## compare the service with its peers, as far as make peers has installed them (25 min)
 	$(BIN)/python bench/bench.py $(BENCH_OPTIONS)

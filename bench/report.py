@@ -112,9 +112,9 @@ def write(name: str, title: str, text: str) -> None:
 
 
 def write_summary(text: str, drawn: str) -> None:
-    """Write the summary of ``docs/performance.md``, and its plot."""
+    """Write the summary of ``docs/reliability.md``, and its plot."""
     (_DOCS / "performance.svg").write_text(drawn)
-    page = _DOCS / "performance.md"
+    page = _DOCS / "reliability.md"
     page.write_text(replaced(page.read_text(), "bench", text))
 
 

@@ -2,7 +2,7 @@
 
 Only one thread of a worker runs Python at a time. Left to the system, its threads move from processor to processor, and
 each takes the memory of the interpreter along: 8 connections send 1.28 times as many PUTs, and 1.1 to 1.25 times as
-many GETs, to workers that are kept (docs/performance.md).
+many GETs, to workers that are kept (docs/reliability.md).
 """
 
 from __future__ import annotations

@@ -500,7 +500,7 @@ def _require_existing(file: str, name: str, written: str, path: str) -> None:
 
 def _unknown(name: str, prefix: str) -> str:
     if name in _REMOVED:
-        return f"the setting {name!r} was removed with granian: see docs/upgrading.md"
+        return f"the setting {name!r} was removed with granian: see docs/running.md"
     names = (*Settings.__struct_fields__, *general_names(prefix))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0)[0]
     kind = "" if near in Settings.__struct_fields__ else ", a property of the file"

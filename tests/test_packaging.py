@@ -114,7 +114,7 @@ def test_the_checkout_has_no_symbolic_link() -> None:
 
 @pytest.mark.long
 def test_a_wheel_is_installed_in_a_clean_environment_and_replaced_by_another(tmp_path: Path) -> None:
-    """docs/upgrading.md: both go where the old one is. Dependencies are those of this environment."""
+    """docs/running.md: both go where the old one is. Dependencies are those of this environment."""
     environment = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (packages,) = environment.glob("lib/python*/site-packages")

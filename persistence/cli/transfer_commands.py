@@ -342,12 +342,12 @@ def _compared(database: OrbeonSource, router: Router | None) -> tuple[dict[str, 
     leases, problems = (0, []) if router is None else database.take_leases(router)
     lines, facts = list[str](), list[dict[str, object]]()
     for form, counts in database.compared().items():
-        left = database.left_out(form)
+        left = database.left_out[form]
         each = ", ".join(f"{came} of {rows} rows of {kind}" for kind, (came, rows) in counts.items())
         is_whole = all(came == rows for came, rows in counts.values())
         lines.append(f"{form}: {each}{f' ({left} left out)' if left else ''}{'' if is_whole else ': NOT ALL'}")
         numbers = {kind: {"came": came, "rows": rows} for kind, (came, rows) in counts.items()}
-        facts.append({"form": form, **numbers, "left_out": left})
+        facts.append({"form": str(form), **numbers, "left_out": left})
     lines += [f"leases: {leases} go on"] * bool(leases) + problems
     return {"forms": facts, "leases": leases}, lines
 

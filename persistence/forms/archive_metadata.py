@@ -18,7 +18,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.messages import SmallReader, attribute, element, shown_name, text, text_in
 from persistence.limits import LARGEST_ARCHIVE_METADATA
 from persistence.model import texts
-from persistence.model.sidecar import SCHEMA, Sidecar, described
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described
 from persistence.model.texts import Instant, count, short
 from persistence.xml import local_name
 
@@ -70,9 +70,12 @@ _FOREIGN_ATTRIBUTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignFacts:
-    """The facts that are understood in a document of another shape."""
+class ImportFacts:
+    """The facts of a revision as far as its source has them; in this service's archives, the ``sidecar`` has all."""
 
+    # With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
+    # ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
+    # ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
     created: Instant | None = None
     modified: Instant | None = None
     creator: str | None = None
@@ -82,16 +85,16 @@ class ForeignFacts:
     stage: str | None = None
     version: int | None = None
     content_type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveMetadata:
-    """The facts of a revision in an archive: its ``sidecar``, or those of a document of another shape."""
-
-    sidecar: Sidecar | None
-    foreign: ForeignFacts = ForeignFacts()
-    is_decrypted: bool = False  # the content in the archive is plain, and the stored one encrypted
-    unknown: tuple[str, ...] = ()  # names of elements that are not understood
+    sidecar: Sidecar | None = None
+    is_decrypted: bool = False
+    has_own_time: bool = True
+    valid: bool | None = None
+    source: str | None = None
+    tag: str | None = None
+    holder: str | None = None
+    client_hash: ClientHash | None = None
+    is_as_stored: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def write_metadata(sidecar: Sidecar, *, is_decrypted: bool = False) -> bytes:
@@ -135,7 +138,8 @@ def _written(tag: str, value: Any) -> str:
             return "".join(element(tag, content=text(each)) for each in value)
 
 
-def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
+def read_metadata(pieces: Iterable[bytes]) -> ImportFacts:
+    """Read the facts of a revision in an archive; a note names each element that is not understood."""
     children: list[ET.Element] = []
     size = 0
     with SmallReader(children.append) as reader:
@@ -160,7 +164,11 @@ def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
             unknown += [each.tag for each in child if each.tag not in _IN_FORM]
     sidecar = _sidecar(child for child in children if child.tag in _FIELDS)
     is_decrypted = root.get("decrypted") == "true"
-    return ArchiveMetadata(sidecar, is_decrypted=is_decrypted, unknown=tuple(map(shown_name, unknown)))
+    return ImportFacts(sidecar=sidecar, is_decrypted=is_decrypted, notes=_left_out(map(shown_name, unknown)))
+
+
+def _left_out(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"the element <{each}> of the metadata is not known, and left out" for each in names)
 
 
 def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
@@ -190,7 +198,7 @@ def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
     return sidecar
 
 
-def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ArchiveMetadata:
+def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ImportFacts:
     found: dict[str, str] = {}
     unknown: list[str] = []
     given = [(local_name(name), value) for name, value in attributes.items()]
@@ -206,7 +214,7 @@ def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> A
         elif field is not None and value.strip():
             found.setdefault(field, value.strip())
     levels = [short(value.strip(), "owner's organization") for name, value in given if name == _LEVEL]
-    facts = ForeignFacts(
+    return ImportFacts(
         created=_time(found.get("created")),
         modified=_time(found.get("modified")),
         creator=short(found.get("creator"), "owner's name"),
@@ -216,8 +224,8 @@ def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> A
         stage=short(found.get("stage"), "workflow stage"),
         version=count(found.get("version", ""), "the form version in metadata", 0) or None,
         content_type=short(found.get("content_type"), "content type"),
+        notes=_left_out(dict.fromkeys(unknown)),
     )
-    return ArchiveMetadata(None, facts, unknown=tuple(dict.fromkeys(unknown)))
 
 
 def _time(given: str | None) -> Instant | None:

@@ -158,7 +158,6 @@ class RequestParser:
         )
 
     def version(self, request: Request) -> VersionRequest:
-        """Return the version of a form that the headers name, if any."""
         return self._version(request.environ, self._sent(request.environ))
 
     def definition_format(self, request: Request) -> str | None:
@@ -306,7 +305,6 @@ def _client_hash(sent: Mapping[str, str]) -> ClientHash | None:
 
 
 def peer_of(environ: WSGIEnvironment) -> Peer:
-    """Return the other end of the connection."""
     # Through a Unix socket gunicorn says ``REMOTE_ADDR`` is empty, or the path of the client's own socket, which the
     # client chooses and may have called ``127.0.0.1``; so the socket is asked first.
     connection = environ.get("gunicorn.socket")

@@ -114,16 +114,13 @@ class Backup:
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
         found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
-        for name, tree in self.trees.items():
+        for name in (*self.trees, *self.databases):
             try:
-                with disk_errors(f"data directory {tree.root}"):
-                    found[name] = _layout(tree, stack)
-            except PersistenceError as error:
-                errors.append(error)
-                self.missing[name] = str(error)
-        for name, saved in self.databases.items():
-            try:
-                next(iter(saved.storage.forms()), None)
+                if (tree := self.trees.get(name)) is None:
+                    next(iter(self.databases[name].storage.forms()), None)
+                else:
+                    with disk_errors(f"data directory {tree.root}"):
+                        found[name] = _layout(tree, stack)
             except PersistenceError as error:
                 errors.append(error)
                 self.missing[name] = str(error)

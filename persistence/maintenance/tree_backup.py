@@ -334,7 +334,6 @@ def _collecting(problems: list[str], path: str = "") -> Iterator[None]:
 
 
 _LAYOUT = Layout("")
-_NEVER = 0  # The time of `layout.json`, which has none in the storage
 
 
 # Saving a storage that is no tree into its part of a backup, which is a tree: the files that a tree would have of it.
@@ -356,7 +355,7 @@ class StorageBackup:
 
     def run(self) -> Iterator[str | None]:
         """Save the storage: yield ``None`` for a folder that is done, and a line for each problem."""
-        self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
+        self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), 0)  # which has no time in the storage
         with self.database.snapshot():
             for form in self.database.storage.forms():
                 for main in mains_of(self.database.storage, form):

@@ -416,8 +416,7 @@ class ZipStream:
             self._sink.file = rest
             self._zip.close()
             rest.seek(0)
-            while piece := rest.read(CHUNK):
-                yield piece
+            yield from iter(partial(rest.read, CHUNK), b"")
 
 
 _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")

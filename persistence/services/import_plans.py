@@ -11,13 +11,13 @@ from typing import Protocol
 import msgspec
 
 from persistence.errors import BadRequestError, ConflictError, one_line
-from persistence.forms.archive_metadata import ForeignFacts
+from persistence.forms.archive_metadata import ImportFacts
 from persistence.forms.definition_metadata import read_permissions
 from persistence.forms.messages import attribute, attributes_of, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, owned, tombstone
+from persistence.model.sidecar import SCHEMA, Sidecar, described, owned, tombstone
 from persistence.model.texts import LAST, Instant, next_after
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
@@ -28,28 +28,6 @@ from persistence.storage.stored_revision import StoredRevision
 
 Content = Callable[[], Iterator[bytes]]
 """Opens a content to read it once; raises ``BadRequestError`` if the source is damaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportFacts(ForeignFacts):
-    """The facts of a revision as far as its source has them; in this service's archives, the ``sidecar`` has all."""
-
-    # With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
-    # ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
-    # ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
-    sidecar: Sidecar | None = None
-    is_decrypted: bool = False
-    has_own_time: bool = True
-    valid: bool | None = None
-    source: str | None = None
-    tag: str | None = None
-    holder: str | None = None
-    client_hash: ClientHash | None = None
-    is_as_stored: bool = False
-    notes: tuple[str, ...] = ()
-
-
-NO_FACTS = ImportFacts()
 
 
 @dataclass(frozen=True, slots=True)

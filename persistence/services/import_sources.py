@@ -20,7 +20,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from io import FileIO
 from typing import Annotated, BinaryIO, cast
@@ -31,7 +31,7 @@ import msgspec
 
 from persistence import limits
 from persistence.errors import BadRequestError, PersistenceError, disk_errors
-from persistence.forms.archive_metadata import ForeignFacts, read_metadata
+from persistence.forms.archive_metadata import ImportFacts, read_metadata
 from persistence.model import texts
 from persistence.model.addresses import (
     DATA_XML,
@@ -51,15 +51,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import Instant, without_encoding
-from persistence.services.import_plans import (
-    NO_FACTS,
-    Content,
-    ImportedRevision,
-    ImportFacts,
-    ImportSource,
-    ImportUnit,
-    refused,
-)
+from persistence.services.import_plans import Content, ImportedRevision, ImportSource, ImportUnit, refused
 from persistence.services.purging import without_named
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
@@ -135,8 +127,8 @@ class FilesSource:
         yield from self._others
         for main in sorted(self._groups, key=lambda each: isinstance(each, DocumentAddress)):
             try:
-                revisions = self._revisions((name, named_entry(name)) for name in self._groups[main])
-                yield self._faults.get(main) or ImportUnit(main.folder, _composed(tuple(revisions)), says_owners=True)
+                revisions = _composed(tuple(self._revisions(self._groups[main])))
+                yield self._faults.get(main) or ImportUnit(main.folder, revisions, says_owners=True)
             except PersistenceError as error:
                 yield refused(main.folder, error, is_definition=isinstance(main, DefinitionAddress))
 
@@ -163,10 +155,11 @@ class FilesSource:
             outcome = refused(main.folder, f"{name}: {fault}", is_definition=isinstance(main, DefinitionAddress))
             self._faults.setdefault(main, outcome)
 
-    def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
+    def _revisions(self, names: Iterable[str]) -> Iterator[ImportedRevision]:
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
         beside: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
-        for name, found in entries:
+        for name in names:
+            found = named_entry(name)
             entry = found[0]
             held, key = beside if entry.is_metadata else contents, (entry.address, entry.instant)
             if key in held:
@@ -174,7 +167,7 @@ class FilesSource:
             held[key] = name, found
         for key in {**contents, **beside}:
             name, found = contents.get(key) or beside[key]
-            facts = self._facts(beside[key][0]) if key in beside else NO_FACTS
+            facts = self._facts(beside[key][0]) if key in beside else ImportFacts()
             if facts.sidecar is None and key in contents:
                 modified, created = self._files.times(name)
                 # An archive of the real system (spec runtime 7). Those of other programs have no time of creation,
@@ -207,12 +200,9 @@ class FilesSource:
 
     def _facts(self, name: str) -> ImportFacts:
         try:
-            read = read_metadata(self._files.pieces(name))
+            return read_metadata(self._files.pieces(name))
         except PersistenceError as error:
             raise BadRequestError(f"{name}: {error}") from error
-        notes = tuple(f"the element <{each}> of the metadata is not known, and left out" for each in read.unknown)
-        own = {each.name: getattr(read.foreign, each.name) for each in fields(ForeignFacts)}
-        return ImportFacts(**own, sidecar=read.sidecar, is_decrypted=read.is_decrypted, notes=notes)
 
 
 def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision, ...]:
@@ -249,9 +239,6 @@ class FolderFiles:
         if os.path.lexists(f"{self._root}/{LAYOUT}"):
             raise BadRequestError(f"{path} is a data directory: export it, or use persistence backup and restore")
 
-    def names(self) -> Iterator[str]:
-        return self._names("", limits.DEEPEST_FOLDER)
-
     def fault(self, name: str) -> str | None:
         """Return the reason why a file cannot be read, as far as that is known without reading it."""
         try:
@@ -273,12 +260,11 @@ class FolderFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with FileIO(files.open_file(f"{self._root}/{name}")) as file:
-                while piece := file.read(limits.CHUNK):
-                    yield piece
+                yield from iter(partial(file.read, limits.CHUNK), b"")
         except OSError as error:
             raise BadRequestError(f"{name} cannot be read: {error.strerror}") from error
 
-    def _names(self, folder: str, levels: int) -> Iterator[str]:
+    def names(self, folder: str = "", levels: int = limits.DEEPEST_FOLDER) -> Iterator[str]:
         try:
             with os.scandir(f"{self._root}/{folder}") as entries:
                 found = sorted((each.name, each.is_dir(follow_symlinks=False)) for each in entries)
@@ -289,7 +275,7 @@ class FolderFiles:
             if not is_folder:
                 yield path
             elif levels:
-                yield from self._names(path, levels - 1)
+                yield from self.names(path, levels - 1)
             else:
                 raise BadRequestError(f"{path} is deeper than {limits.DEEPEST_FOLDER} folders")
 
@@ -363,8 +349,7 @@ class ZipFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with self._zip.open(self._entries[name]) as file:
-                while piece := file.read(limits.CHUNK):
-                    yield piece
+                yield from iter(partial(file.read, limits.CHUNK), b"")
         except _NOT_READ as error:
             raise BadRequestError(f"{name} cannot be read: {error}") from error
 
@@ -479,7 +464,7 @@ def _decoded(line: bytes | None) -> JsonDocument:
     try:
         found = _decode(line)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise BadRequestError(f"it is not a valid line (docs/import.md): {error}") from error
+        raise BadRequestError(f"it is not a valid line (docs/export.md): {error}") from error
     if found.document is None and (found.definition is None or found.data is not None or found.draft):
         raise BadRequestError("it needs a document with data, or a definition with its version")
     if found.document is not None and (found.definition is not None or (found.data is None) is not found.deleted):

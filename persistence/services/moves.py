@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,6 @@ from persistence.services.transfers import (
     store_next,
     update_views,
 )
-from persistence.services.transforms import from_start
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
@@ -224,12 +223,16 @@ def _receive(
         if sidecar.deleted:
             return sidecar, None
         upload = opened.enter_context(destination.upload(address))
-        for piece in _checked_pieces(address, found):
-            with errors.disk_errors("receiving", address):
-                upload.write(piece)
-    with errors.disk_errors("receiving", address):
-        upload.flush()
+        _fill(upload, address, found, "receiving")
     return sidecar, upload
+
+
+def _fill(upload: Upload, address: Address, found: StoredRevision, action: str) -> None:
+    for piece in _checked_pieces(address, found):
+        with errors.disk_errors(action, address):
+            upload.write(piece)
+    with errors.disk_errors(action, address):
+        upload.flush()
 
 
 def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
@@ -303,13 +306,7 @@ class MoveTarget:
         return None if not wrong else f"the body of {wrong[0][0]} of {wrong[0][1].instant} is not in its place"
 
 
-_RESULTS = (
-    TransferResult.MOVED,
-    TransferResult.THERE,
-    TransferResult.REMOVED,
-    TransferResult.CHANGING,
-    TransferResult.REFUSED,
-)  # reported also where there are none
+_RESULTS = tuple(map(TransferResult, ("moved", "there", "removed", "changing", "refused")))  # those of none, too
 
 
 @dataclass
@@ -383,8 +380,7 @@ class Move:
             self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
             self._ours |= self._begun_before
         for form in self._forms(self.source.storage):
-            is_empty = self._claim(form)
-            yield from self._copy_all(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
+            yield from self._copy_all(form, None)
 
     def last(self) -> Iterator[TransferOutcome]:
         """Copy all that was changed since the first pass; nobody may write to the source."""
@@ -392,9 +388,8 @@ class Move:
         moved = set[Form]()
         for form in self._forms(self.source.storage):
             moved.add(form)
-            is_empty, found = self._claim(form), set[int]()
-            marks = _recording(found, self.source.storage.marks(form))
-            yield from self._copy_all(marks, is_empty=is_empty, is_last=True)
+            found = set[int]()
+            yield from self._copy_all(form, found)
             yield from self._remove_others(form, found)
         if self.target is not None:
             for form in {*self._ours, *self._forms(self.target.storage)} - moved:
@@ -430,15 +425,19 @@ class Move:
         self._ours.add(form)
         return True
 
-    def _copy_all(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[TransferOutcome]:
+    def _copy_all(self, form: Form, found: set[int] | None) -> Iterator[TransferOutcome]:
+        """Copy all of a form; the last pass notes the documents that it has ``found``."""
+        is_empty = self._claim(form)
         with ThreadPoolExecutor(MOVED_AT_ONCE, "moving") as pool:
             begun = deque[Future[TransferOutcome]]()
             try:
-                for mark in marks:
+                for mark in self.source.storage.marks(form):
+                    if found is not None and isinstance(mark.main, DocumentAddress):
+                        found.add(hash(mark.main.document))
                     if _key(mark) in self._known:
                         yield _outcome(mark.main, TransferResult.THERE)
                         continue
-                    begun.append(pool.submit(self._copy_unit, mark, is_empty=is_empty, is_last=is_last))
+                    begun.append(pool.submit(self._copy_unit, mark, is_empty=is_empty, is_last=found is not None))
                     if isinstance(mark.main, DefinitionAddress) or len(begun) > MOVED_AT_ONCE:
                         yield begun.popleft().result()
                 while begun:
@@ -541,13 +540,6 @@ class Move:
         return set() if self.target is None else self.target.arrivals.drafts_of(self.source.name)
 
 
-def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
-    for mark in marks:
-        if isinstance(mark.main, DocumentAddress):
-            found.add(hash(mark.main.document))
-        yield mark
-
-
 def _outcome(
     main: Address, result: TransferResult, *, placed: int = 0, size: int = 0, cause: str = ""
 ) -> TransferOutcome:
@@ -598,19 +590,12 @@ class AttachmentMove:
             found = opened_revision(rewriter, revision)
             if found is None:
                 return  # it was replaced meanwhile: a new one goes to the new place
-            with found.opened as file, rewriter.upload_apart(address) as upload:
+            with found.opened, rewriter.upload_apart(address) as upload:
                 if found.is_edited:
                     raise errors.DamagedError(
                         f"{address} was edited by hand: 'persistence check --adopt PATH' adopts it"
                     )
-                pieces = HashedPieces(from_start(file))
-                for piece in pieces:
-                    with errors.disk_errors("moving", address):
-                        upload.write(piece)
-                with errors.disk_errors("moving", address):
-                    upload.flush()
-                if (pieces.size, pieces.digest) != (old.size, old.digest or pieces.digest):
-                    raise errors.DamagedError(f"{address} of {old.modified} does not have the digest of its sidecar")
+                _fill(upload, address, found, "moving")
                 moved = msgspec.structs.replace(old, id=upload.id, tag=old.etag)
                 if self.is_dry or rewriter.place_apart(address, revision.instant, old, moved, upload):
                     self.revisions += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,6 +61,7 @@ _SHORT = 1 << 16  # Characters of XML that are read with the other columns of it
 _PAGE = 5000  # Documents whose ids are read at once
 _ROWS = 200  # Rows of documents that are read at once, as far as these do not have more
 
+_column: Callable[[str], sa.ColumnElement[Any]] = sa.column
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _SHAPE = "postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or sqlite:///FILE"
 
@@ -122,9 +123,9 @@ class OrbeonDatabase:
     def missing(self) -> tuple[str, ...]:
         """The tables that are missing, or lack a column without which nothing can be read."""
         return tuple(
-            f"{each} lacks {', '.join(lacking)}" if (lacking := self._lacking(each, found)) else f"{each} is missing"
-            for each, found in self._columns.items()
-            if each in TABLES and (not found or self._lacking(each, found))
+            f"{each} lacks {', '.join(lacking)}" if (lacking := self._lacking(each)) else f"{each} is missing"
+            for each in TABLES
+            if each not in self._readable
         )
 
     @cached_property
@@ -224,9 +225,10 @@ class OrbeonDatabase:
 
     @cached_property
     def _readable(self) -> tuple[str, ...]:
-        return tuple(each for each in TABLES if (found := self._columns[each]) and not self._lacking(each, found))
+        return tuple(each for each in TABLES if self._columns[each] and not self._lacking(each))
 
-    def _lacking(self, name: str, found: frozenset[str]) -> tuple[str, ...]:
+    def _lacking(self, name: str) -> tuple[str, ...]:
+        found = self._columns[name]
         return tuple(each for each in (*_NEEDED[name], _CONTENT[name]) if found and each not in found)
 
     def _columns_of(self, name: str) -> frozenset[str]:
@@ -396,10 +398,6 @@ def _beginning(connection: sa.Connection) -> sa.Connection:
             driver.isolation_level = None
             connection.exec_driver_sql("BEGIN")
     return connection
-
-
-def _column(name: str) -> sa.ColumnElement[Any]:
-    return sa.column(name)
 
 
 def _cause(error: Exception) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from persistence.errors import BadRequestError, LockedError, PersistenceError, as_disk_error, disk_errors
+from persistence.forms.archive_metadata import ImportFacts
 from persistence.limits import LARGEST_PIECE
 from persistence.model.addresses import (
     DATA_XML,
@@ -32,7 +33,7 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import Instant, from_datetime, one_later
 from persistence.model.versions import LeaseHolder
 from persistence.providers.router import Router
-from persistence.services.import_plans import Content, ImportedRevision, ImportFacts, ImportUnit, refused
+from persistence.services.import_plans import Content, ImportedRevision, ImportUnit, refused
 from persistence.services.orbeon_database import (
     DEFINITION_FILES,
     DEFINITIONS,
@@ -157,7 +158,7 @@ class OrbeonSource:
         }
         self._forms = sorted(Form(app, form) for app, form in self._rows if app is not None and form is not None)
         self._came: dict[Form, Counter[str]] = {form: Counter() for form in self._forms}
-        self._left: Counter[Form] = Counter()
+        self.left_out: Counter[Form] = Counter()  # rows that came although notes say that they are left out
         self._leased: dict[str, Form | None] = {each[0]: None for each in database.leases()}
 
     def remarks(self) -> Iterator[str]:
@@ -202,21 +203,17 @@ class OrbeonSource:
         """Return whether all rows came, now or before, or are left out for a reason that a note says."""
         return all(came == rows for counts in self.compared().values() for came, rows in counts.values())
 
-    def compared(self) -> dict[str, dict[str, tuple[int, int]]]:
+    def compared(self) -> dict[Form, dict[str, tuple[int, int]]]:
         """Return for each form and kind of rows how many came, and how many the database has."""
-        found = dict[str, dict[str, tuple[int, int]]]()
+        found = dict[Form, dict[str, tuple[int, int]]]()
         for form in self._forms:
             rows = Counter[str]()
             for each, count in self._rows[form.app, form.name].items():
                 rows[_KINDS[each]] += count
-            found[str(form)] = {
+            found[form] = {
                 kind: (self._came[form][kind], rows[kind]) for kind in dict.fromkeys(_KINDS.values()) if rows[kind]
             }
         return found
-
-    def left_out(self, form: str) -> int:
-        """Return how many of the rows that came are left out, as the notes of the import say: they count as such."""
-        return next((count for each, count in self._left.items() if str(each) == form), 0)
 
     def take_leases(self, router: Router) -> tuple[int, list[str]]:
         """Lease the imported documents that are leased in the database, for the time left; return problems, too."""
@@ -286,7 +283,7 @@ class OrbeonSource:
     def _leave_out(self, form: Form, row: DatabaseRow, note: str, gathered: _Gathered) -> None:
         gathered.notes.append(note)
         self._came[form][_KINDS[row.table]] += 1
-        self._left[form] += 1
+        self.left_out[form] += 1
 
     def _add_file(
         self, form: Form, address: Address, dated: Sequence[tuple[datetime, str, DatabaseRow]], gathered: _Gathered

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from functools import partial
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -257,13 +258,12 @@ class SpreadsheetWriter(SheetWriter):
                     return
         written.write_string(row, column, self.shown(address, held, known))
 
-    def list_problems(self, problems: Iterable[str]) -> None:
-        """Write a last sheet of problems, as many as fit into it."""
-        written = self._begin(self.added(("", _PROBLEMS), _PROBLEMS, {_PROBLEMS: "string"}))
-        for problem, row in zip(problems, range(1, SHEET_ROWS), strict=False):
-            written.write_string(row, 0, problem[:SHEET_CHARACTERS])
-
-    def close(self) -> None:
+    def close(self, problems: Sequence[str]) -> None:
+        """Write a last sheet of problems, if there are any, as many as fit into it, and close the workbook."""
+        if problems:
+            written = self._begin(self.added(("", _PROBLEMS), _PROBLEMS, {_PROBLEMS: "string"}))
+            for problem, row in zip(problems, range(1, SHEET_ROWS), strict=False):
+                written.write_string(row, 0, problem[:SHEET_CHARACTERS])
         self._book.close()
 
 
@@ -286,9 +286,6 @@ def workbook(
         for each in documents:
             writer.add(*each)
         problems += writer.problems
-        if problems and lists_problems:
-            writer.list_problems(problems)
-        writer.close()
+        writer.close(problems if lists_problems else ())
         file.seek(0)
-        while piece := file.read(CHUNK):
-            yield piece
+        yield from iter(partial(file.read, CHUNK), b"")

@@ -1,4 +1,4 @@
-"""``--json``: every command that prints facts has it, and prints the objects that docs/json.md describes."""
+"""``--json``: every command that prints facts has it, and prints the objects that docs/cli.md describes."""
 
 import io
 import json
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 def described() -> dict[str, list[Kind]]:
     """Return the kinds of objects of each command."""
     kinds: dict[str, list[Kind]] = {}
-    for command, what, said in rows((DOCS / "json.md").read_text(), "Command"):
+    for command, what, said in rows((DOCS / "cli.md").read_text(), "With `--json`"):
         words = spans(command)[0].split()
         name = " ".join(word for word in words if word.islower() and not word.startswith("-"))
         fields = [each for each in spans(said.split(";")[0]) if _FIELD.fullmatch(each) and each != "false"]

@@ -24,7 +24,7 @@ FIGURES = [
     ("to 3.4 times", "bench/results/notebook.md", "| free text, 100 hits | 100 | 4.6 | 15.7 | 3.4 |"),
     ("at 1,793 documents a second", "bench/results/notebook.md", "1,793 documents a second"),
     ("at 13,000 documents a second", "bench/results/reliability.md", "| check | 7.5 | 13288 |"),
-    ("takes 60 MB", "docs/performance.md", "| memory of a worker | 60 MB"),
+    ("takes 60 MB", "docs/reliability.md", "| memory of a worker | 60 MB"),
 ]
 
 

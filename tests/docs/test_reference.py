@@ -16,7 +16,6 @@ from tests.rigs.fuzz import interface
 from tests.service import PUBLIC
 
 HTTP = DOCS / "http.md"
-STATUSES = DOCS / "status-codes.md"
 METRICS, FINDINGS = DOCS / "metrics.md", DOCS / "maintenance.md"
 _ELSEWHERE = {
     "429": "the pages for administrators answer it, and not the interface",
@@ -99,7 +98,7 @@ def test_every_response_header_of_the_code_is_described() -> None:
 
 
 def test_every_status_is_described_and_the_reverse() -> None:
-    assert described_statuses(STATUSES.read_text()) == statuses() | set(_ELSEWHERE)
+    assert described_statuses(HTTP.read_text()) == statuses() | set(_ELSEWHERE)
 
 
 def test_what_is_left_out_and_what_does_not_exist_are_found() -> None:
@@ -110,7 +109,7 @@ def test_what_is_left_out_and_what_does_not_exist_are_found() -> None:
     assert {method for method, _ in unlisted(page.replace("GET HEAD PUT DELETE LOCK", "GET HEAD PUT LOCK"))} == {
         "DELETE"
     }
-    assert "507" not in described_statuses(STATUSES.read_text().replace("| 507 |", "| 508 |"))
+    assert "507" not in described_statuses(HTTP.read_text().replace("| 507 |", "| 508 |"))
 
 
 def test_headers_of_the_code_are_found() -> None:

@@ -94,7 +94,7 @@ def run(sandbox: Sandbox, block: Block) -> str:
     return output
 
 
-_TOOLS = {"json.md": "jq"}
+_TOOLS = {"cli.md": "jq"}
 """Tools that the examples of a page need, besides curl."""
 
 

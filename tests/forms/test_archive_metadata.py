@@ -1,5 +1,6 @@
 """The metadata beside an entry of an archive: every fact of a sidecar, and what other systems may say."""
 
+from dataclasses import replace
 from functools import partial
 from xml.etree import ElementTree as ET
 
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.forms.archive_metadata import ForeignFacts, read_metadata, write_metadata
+from persistence.forms.archive_metadata import ImportFacts, read_metadata, write_metadata
 from persistence.model.sidecar import SCHEMA, Body, ClientHash, Sidecar, fresh_id, tombstone
 from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata
 
 TIME, LATER = Instant("2025-03-04T05:06:07.089Z"), Instant("2025-04-04T05:06:07.000Z")
+
+UNKNOWN = "the element <{}> of the metadata is not known, and left out"
 
 WHOLE = Sidecar(
     schema=SCHEMA,
@@ -107,10 +110,7 @@ def test_what_the_real_system_reads_is_beside_the_own_facts() -> None:
     del root.attrib["format"]
     found = read_metadata([ET.tostring(root)])
     stage = "in <review> & more"
-    assert (found.sidecar, found.unknown) == (None, ())
-    assert found.foreign == ForeignFacts(
-        creator="anna", group="null", organization=("acme", "true"), modifier="7", stage=stage
-    )
+    assert found == ImportFacts(creator="anna", group="null", organization=("acme", "true"), modifier="7", stage=stage)
 
 
 def test_a_tombstone_and_a_decrypted_content_say_so() -> None:
@@ -125,7 +125,7 @@ def test_unknown_elements_are_reported() -> None:
     written = written.replace(b"<form-metadata ", b'<form-metadata size="9" ')
     found = read_metadata([written])
     assert found.sidecar == WHOLE
-    assert found.unknown == ("size", "color")
+    assert found.notes == tuple(map(UNKNOWN.format, ("size", "color")))
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,8 @@ def test_malformed_documents_are_refused_and_too_large_ones_while_they_are_read(
 )
 def test_other_shapes_are_read_by_the_usual_names(body: str) -> None:
     found = read_metadata([body.encode()])
-    assert found.sidecar is None
-    assert found.foreign == ForeignFacts(creator="anna", modifier="bert", stage="open")
-    assert "hue" in found.unknown
+    assert replace(found, notes=()) == ImportFacts(creator="anna", modifier="bert", stage="open")
+    assert UNKNOWN.format("hue") in found.notes
     for wrong in (b"<m><created>soon</created></m>", b"<m><form-version>last</form-version></m>"):
         with pytest.raises(BadRequestError):
             read_metadata([wrong])

@@ -19,7 +19,7 @@ from lxml import etree
 from persistence.crypto import MAGIC, EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError
-from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
+from persistence.forms.archive_metadata import ImportFacts, read_metadata
 from persistence.http.responses import XLSX
 from persistence.index.sync.updater import TreeIndex
 from persistence.keys import Keys
@@ -82,7 +82,7 @@ class Archive:
             for name in self.names
             if not name.endswith(METADATA_SUFFIX) and name != ERRORS_ENTRY
         }
-        self.metadata: dict[str, ArchiveMetadata] = {
+        self.metadata: dict[str, ImportFacts] = {
             name.removesuffix(METADATA_SUFFIX): read_metadata([self.zip.read(name)])
             for name in self.names
             if name.endswith(METADATA_SUFFIX)

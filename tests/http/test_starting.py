@@ -196,7 +196,7 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
     ids=["script", "module"],
 )
 def test_a_service_is_exchanged_without_a_request_that_fails(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """docs/upgrading.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""
+    """docs/running.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""
     with by_command(tmp_path, *command) as (old, port, log), Asking(saving_and_loading(port), 3, 0.01) as asking:
         asking.go_on(10)
         old.send_signal(signal.SIGUSR2)
@@ -332,7 +332,7 @@ def test_every_line_is_json_where_nobody_looks_on(tmp_path: Path) -> None:
     assert [(each["method"], each["status"], each["path"]) for each in put] == [("PUT", 201, path)]
     assert [each["status"] for each in odd] == [400]
     assert re.search(r"\blea\b|private|secret", str(lines)) is None
-    documented = re.findall(r"(?m)^\| `([^|]+)` \| [^|]+ \| [^|]+ \|$", (DOCS / "logging.md").read_text())
+    documented = re.findall(r"(?m)^\| `([^|]+)` \| [^|]+ \| [^|]+ \|$", (DOCS / "metrics.md").read_text())
     known = {name for cell in documented for name in re.split("`, `", cell)}
     assert {name for line in lines for name in line} <= known
 
@@ -367,7 +367,7 @@ def test_a_traceback_of_the_server_is_in_its_line_or_below(log_format: logs.LogF
 
 
 def test_every_event_is_documented() -> None:
-    page = (DOCS / "logging.md").read_text()
+    page = (DOCS / "metrics.md").read_text()
     written = {
         event
         for file in SOURCE.rglob("*.py")

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from persistence.model.addresses import Collection, DocumentAddress
-from persistence.storage.attachments import FileBodies, SplitStorage
+from persistence.model.texts import Instant
+from persistence.storage.attachments import FileBodies, RevisionRewriter, SplitStorage
 from persistence.storage.store import Store
 from tests.cli.command_runner import PREFIX, Command, Place
 from tests.cli.test_commands import persistence as in_directory
 from tests.commands import findings, persistence
+from tests.failing import refusing
 from tests.maintenance import kills
 from tests.service import Service, running
 
@@ -144,6 +146,22 @@ def test_what_cannot_be_read_stays_and_is_named(directory: Path) -> None:
     status, found = move(directory)
     assert (status, found["revisions"], found["problems"]) == (4, 5, 2)
     assert (edited.read_bytes(), lost.read_bytes()) == (b"by hand", b"version 9")
+
+
+def test_an_unreadable_attachment_does_not_end_the_move(
+    directory: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = RevisionRewriter.read
+
+    def unreadable(rewriter: RevisionRewriter, address: DocumentAddress, instant: Instant | None) -> object:
+        found = read(rewriter, address, instant)
+        if found is not None and address.document == "3":
+            monkeypatch.setattr(found.opened, "read", refusing())
+        return found
+
+    monkeypatch.setattr(RevisionRewriter, "read", unreadable)
+    done = command("move", "--attachments", f"{directory}/big", "--config", f"{directory}/persistence.toml")
+    assert (done.status, "a/g/data/3/scan.bin" in done.out, len(in_tree(directory))) == (4, True, 1), done
 
 
 @pytest.mark.parametrize(
