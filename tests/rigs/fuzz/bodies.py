@@ -16,6 +16,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.controls import unusable_marks
+from persistence.forms.definition_metadata import MetadataReader
 from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
@@ -47,12 +48,6 @@ _HARMLESS = {
     etree.ErrorTypes.WAR_NS_URI: "a namespace that is no URI",
     etree.ErrorTypes.DTD_XMLID_VALUE: "an xml:id that is no name",
 }
-_PERMISSIONS = etree.XPath(
-    "/xh:html/xh:head/xf:model[@id='fr-form-model']/xf:instance[@id='fr-form-metadata']/metadata/permissions",
-    namespaces={"xh": "http://www.w3.org/1999/xhtml", "xf": "http://www.w3.org/2002/xforms"},
-)
-_OPERATIONS = {"create", "read", "update", "delete", "list", "-list"}
-_CONDITIONS = {"owner", "group-member", "any-authenticated-user", "anyone-with-token", "user-role"}
 _SINGLE_BYTE = re.compile(r"(?i)utf-?(8|16|16le|16be)|us-ascii|ascii|iso-8859-\d+|windows-125\d")
 
 
@@ -105,27 +100,6 @@ def _is_untrue(document: bytes) -> bool:
     return declared is not None and any(
         document.startswith(mark) and not declared[1].upper().startswith(name) for mark, name in _MARKED.items()
     )
-
-
-def knows_permissions(tree: etree._Element) -> bool:
-    """Whether permissions have nothing but what the specification has (spec crud 6.2): elements, attributes, words."""
-    found = next(iter(_PERMISSIONS(tree)), None)
-    if found is None:
-        return True
-    conditions = [condition for each in found.iterchildren("{*}*") for condition in each.iterchildren("{*}*")]
-    return (
-        all(each.xpath("local-name() = 'permission'") for each in found.iterchildren("{*}*"))
-        and all(set(each.get("operations", "").split()) <= _OPERATIONS for each in found.iterchildren("{*}*"))
-        and {etree.QName(condition).localname for condition in conditions} <= _CONDITIONS
-        and not any(condition.xpath("*") for condition in conditions)
-        and not found.xpath("descendant-or-self::text()[normalize-space()]")
-        and all(_known_attributes(each) for each in (found, *found.iterdescendants("{*}*")))
-    )
-
-
-def _known_attributes(element: etree._Element) -> bool:
-    known = {"permission": {"operations"}, "user-role": {"any-of"}}.get(etree.QName(element).localname, set())
-    return set(element.attrib) <= known
 
 
 def without_irrelevant(tree: etree._Element) -> bytes | None:
@@ -236,10 +210,8 @@ class Bodies:
         if answer is None:
             return
         own = opinion(document)
-        if place.attachments and own.tree is not None and not knows_permissions(own.tree):
-            own = Opinion(None, "permissions that are not known")
-        if place.attachments and own.tree is not None and _has_unusable_marks(document):
-            own = Opinion(None, "a mark without effect")
+        if place.attachments and own.tree is not None and has_unknown_marks(document):
+            own = Opinion(None, "permissions or marks that are not known")
         is_accepted = answer.status in (201, 204)
         if not is_accepted and answer.status != 400:
             yield f"XML answered {answer.status}"
@@ -305,12 +277,16 @@ def _public(path: str) -> str:
     return path if path.startswith(_PUBLIC) else f"{_PUBLIC}{path}"
 
 
-def _has_unusable_marks(document: bytes) -> bool:
-    """Whether a mark is ignored, as the service itself finds: tests/forms/test_controls.py says which."""
+def has_unknown_marks(document: bytes) -> bool:
+    """Whether a definition is refused for permissions or marks, as the service itself finds: tests/forms say which."""
     try:
+        with MetadataReader(is_checked=True) as reader:
+            reader.read([document])
         return bool(unusable_marks(document))
-    except (BadRequestError, DamagedError):  # refused for another reason, which the opinion knows
+    except (MalformedXmlError, DamagedError):  # refused for another reason, which the opinion knows
         return False
+    except BadRequestError:
+        return True
 
 
 def _held(definition: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from email.message import Message
 from http.client import HTTPMessage
 from pathlib import Path
@@ -11,11 +10,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lxml import etree
 
-from persistence.errors import BadRequestError
 from persistence.forms.controls import read_controls
-from persistence.forms.definition_metadata import MetadataReader
 from persistence.forms.migration import migrate
 from tests.published import definition
 from tests.rigs import processes
@@ -250,37 +246,6 @@ def test_another_host_may_be_refused_where_nothing_is_documented(target: bytes) 
 # Definitions in the fuzzer: they reach the code that they are for.
 
 
-@pytest.mark.parametrize(
-    ("permissions", "is_known"),
-    [
-        ("", True),
-        ("<permissions/>", True),
-        ("<permissions><permission operations='read -list'><user-role/><owner/></permission></permissions>", True),
-        ("<permissions><else><nobody/></else></permissions>", False),
-        ("<permissions><permission operations='read'><owner><nobody/></owner></permission></permissions>", False),
-        ("<permissions><permission operation='read'/></permissions>", False),
-        ("<permissions xmlns:a='urn:a'><permission a:operations='read'/></permissions>", False),
-        ("<permissions xmlns:a='urn:a'><a:permission operations='read'><a:owner/></a:permission></permissions>", True),
-        ("<permissions> <permission operations='read'>owner</permission></permissions>", False),
-        ("<permissions><permission operations='read'><owner/> </permission>\n<!-- c --></permissions>", True),
-        ("<permissions><permission operations='read'><user-role name='a'/></permission></permissions>", False),
-        ("<permissions><permission operations='*'/></permissions>", False),
-        ("<permissions><permission operations='read'><owner/><nobody/></permission></permissions>", False),
-        ("<permissions/><permissions><permission operations='fly'/></permissions>", True),
-        ("<p><permissions><permission operations='fly'/></permissions></p>", True),
-        ("<permissions xmlns='urn:x'><permission operations='fly'/></permissions>", True),
-    ],
-)
-def test_permissions_are_judged_as_the_service_does(permissions: str, *, is_known: bool) -> None:
-    """The two read them by different means: an expression on a tree here, a stream of events there."""
-    document = definition(permissions)
-    tree = bodies.opinion(document).tree
-    assert tree is not None
-    assert bodies.knows_permissions(tree) is is_known
-    with MetadataReader(is_checked=True) as reader, pytest.raises(BadRequestError) if not is_known else nullcontext():
-        reader.read([document])
-
-
 def test_thrown_definitions_reach_what_takes_them_apart() -> None:
     """Most are well-formed; many have controls, and change when they are migrated."""
     thrown_ones = list[bytes]()
@@ -295,7 +260,7 @@ def test_thrown_definitions_reach_what_takes_them_apart() -> None:
     assert len(whole) > 150
     assert sum(bool(read_controls(document)) for document in whole) > 50
     assert sum(b"<xf:bind" in migrate(document, "2019.1.0", is_unpublished=True) for document in whole) > 100
-    assert sum(bodies.knows_permissions(etree.fromstring(document)) for document in whole) in range(100, len(whole))
+    assert sum(not bodies.has_unknown_marks(document) for document in whole) in range(100, len(whole))
 
 
 # The quick part of the fuzzing: always the same requests, so that it fails for a change and not by chance.
