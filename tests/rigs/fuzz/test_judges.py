@@ -266,6 +266,7 @@ def test_thrown_definitions_reach_what_takes_them_apart() -> None:
 # The quick part of the fuzzing: always the same requests, so that it fails for a change and not by chance.
 
 
+@pytest.mark.timeout(600)  # a busy machine takes two minutes
 @pytest.mark.parametrize(
     ("kind", "dialect", "requests"),
     [
