@@ -264,9 +264,9 @@ def history(*, path: str, choice: options.TreeChoice) -> int:
     address = options.data_address(path)
     with options.usage_errors(), options.reading(choice.tree_of(address.form)) as reader:
         found = reader.store.history(address)
-        if found is None:
+        if not found.total:
             raise NotFoundError(f"{safe(path)} does not exist")
-        revisions = found.page(0, found.total)
+        revisions = found.every()
     columns: Columns = ("modified", ("BY", "modified_by"), "owner", "group", "stage", "version")
     rows = [revision_facts(each.instant, each.sidecar) for each in revisions]
     size: Columns = [("BYTES", lambda revision: None if revision.get("deleted") else revision.get("size"))]
@@ -331,9 +331,9 @@ def _pair(
     storage: RevisionStorage, address: DocumentAddress, older: Instant | None, newer: Instant | None
 ) -> histories.RevisionPair:
     revisions = storage.history(address)
-    if revisions is None:
+    if not revisions.total:
         raise NotFoundError(f"{address} does not exist")
-    listed = (found for at in range(revisions.total) if (found := revisions.revision(at)) is not None)
+    listed = revisions.each()
     after = next((each for each in listed if (each.instant == newer if newer else _lives(each))), None)
     if after is None or after.sidecar is None:
         raise NotFoundError(f"{address} has no revision{f' of {newer}' if newer else ''} that can be compared")
