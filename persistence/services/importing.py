@@ -90,8 +90,7 @@ class ImportWriter:
         for _ in self._batches():
             continue
 
-    def write(self) -> int:
-        count = 0
+    def write(self) -> None:
         for batch in self._batches():
             first = batch[0].revision.address
             with ExitStack() as held:
@@ -104,8 +103,6 @@ class ImportWriter:
             has_main = any(each.revision.address.is_main for each in batch)
             if reports is not None and isinstance(first, DefinitionAddress) and has_main:
                 update_views(reports, self.plan.storage, first.main)
-            count += len(batch)
-        return count
 
     def _batches(self) -> Iterator[list[ReceivedRevision]]:
         placed = self.plan.placed
@@ -313,11 +310,10 @@ class Importer:
             plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
             plan.add(unit)
             writer = ImportWriter(self, route, plan, latest)
-            count = len(plan.placed)
             if options.is_dry:
                 writer.check()
             else:
-                count = writer.write()
+                writer.write()
         except errors.DiskFullError:
             raise
         except errors.PersistenceError as error:
@@ -326,12 +322,11 @@ class Importer:
             return refused(unit.name, error, is_definition=unit.is_definition)
         return TransferOutcome(
             unit.name,
-            TransferResult.IMPORTED if count else TransferResult.UNCHANGED,
+            TransferResult.IMPORTED if plan.placed else TransferResult.UNCHANGED,
             unit.is_definition,
-            placed=count,
             revisions=plan.revisions,
             notes=tuple(dict.fromkeys((*plan.notes, *writer.notes))),
-            lacks_owner=count > 0 and unit.lacks_owner,
+            lacks_owner=bool(plan.placed) and unit.lacks_owner,
             form=None if unit.is_definition else route.form,
         )
 
