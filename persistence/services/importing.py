@@ -83,7 +83,6 @@ class ImportWriter:
     route: Route
     plan: ImportPlan
     latest: Instant
-    notes: list[str] = field(default_factory=list)
     _holders: dict[tuple[Collection, str], str] | None = None
 
     def check(self) -> None:
@@ -108,7 +107,7 @@ class ImportWriter:
         placed = self.plan.placed
         for revision in placed:
             check_facts(revision.facts, self.latest)
-            self.notes += revision.facts.notes
+            self.plan.notes += revision.facts.notes
         # Attachments that are encrypted here must be stored before data can refer to them as encrypted.
         first = next((each for each in placed if each.exact is None and not each.address.is_main), None)
         by_data = (
@@ -146,7 +145,7 @@ class ImportWriter:
         kind = revision.facts.content_type if sidecar is None else sidecar.content_type
         receipt = receiving(self.plan.storage, address, kind or type_by_name(address), chunks)
         upload, content = opened.enter_context(receipt)
-        self.notes += (mark.cause for mark in marks_without_effect(upload, content))
+        self.plan.notes += (mark.cause for mark in marks_without_effect(upload, content))
         if isinstance(address, DocumentAddress) and is_encrypted and sidecar is not None:
             self._require_key(address, sidecar, upload)
         return ReceivedRevision(revision, version, upload, content, encoded)
@@ -208,7 +207,7 @@ class ImportWriter:
         if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
             writer.discard_draft(address.form, address.document)
         if not self.plan.is_exact:
-            self.notes.append("another service gives its own times, owners and entity tags to revisions")
+            self.plan.notes.append("another service gives its own times, owners and entity tags to revisions")
 
     def _require_no_conflict(self, revision: ImportedRevision) -> None:
         address = revision.address
@@ -242,7 +241,7 @@ class ImportWriter:
             try:
                 has_views = wants_flat_views(self.route, is_asked=sidecar.flat_view)
             except errors.NotSupportedError:
-                self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
+                self.plan.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
             sidecar = msgspec.structs.replace(sidecar, flat_view=has_views)
         return sidecar
 
@@ -325,7 +324,7 @@ class Importer:
             TransferResult.IMPORTED if plan.placed else TransferResult.UNCHANGED,
             unit.is_definition,
             revisions=plan.revisions,
-            notes=tuple(dict.fromkeys((*plan.notes, *writer.notes))),
+            notes=tuple(dict.fromkeys(plan.notes)),
             lacks_owner=bool(plan.placed) and unit.lacks_owner,
             form=None if unit.is_definition else route.form,
         )
