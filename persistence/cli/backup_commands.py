@@ -33,7 +33,7 @@ from persistence.providers.router import Router
 from persistence.services.definitions import Definitions
 from persistence.services.histories import Reverting, republish
 from persistence.services.moves import MoveTarget
-from persistence.services.rules import Revert
+from persistence.services.rules import Get
 from persistence.storage import files, root
 from persistence.storage.attachments import BodiesReader
 from persistence.storage.layout import LAYOUT
@@ -157,7 +157,7 @@ class PathRestore:
     choice: options.TreeChoice
     chosen: ChosenBackup
     form: Form
-    asked: Revert
+    asked: Get
     is_trial: bool
 
     def document(self, document: str) -> None:
@@ -188,7 +188,7 @@ class PathRestore:
                 with _reporting(problems):
                     data = DocumentAddress(self.form, Collection.DATA, document)
                     try:
-                        (reverting.elsewhere or reverting.documents).read(data, self.asked.get).found.close()
+                        (reverting.elsewhere or reverting.documents).read(data, self.asked).found.close()
                     except (NotFoundError, DeletedError):  # it was not there
                         continue
                     try:
@@ -308,7 +308,7 @@ def restore(  # noqa: PLR0913 - its options
         return _restore_all(choice, chosen, **of_all)
     with options.usage_errors():
         parts = options.parts_of(path, "APP/FORM", "APP/FORM/DOC")
-        asked = Revert(as_of=at, user=User(name=short(user, "user name")))
+        asked = Get(as_of=at, user=User(name=short(user, "user name")))
     run = PathRestore(choice, chosen, Form(parts["APP"], parts["FORM"]), asked, is_trial=dry_run)
     if "DOC" not in parts:
         return REMAINS if run.all() else 0
