@@ -123,10 +123,10 @@ def test_what_others_save_meanwhile_is_not_overwritten(tmp_path: Path, monkeypat
         own = importing.ImportWriter.write
         other = lines_source(line(document="d", data="<theirs/>", modified=T2))
 
-        def saved_meanwhile(writer: importing.ImportWriter) -> int:
+        def saved_meanwhile(writer: importing.ImportWriter) -> None:
             monkeypatch.setattr(importing.ImportWriter, "write", own)
             run(importer(store), other)
-            return own(writer)
+            own(writer)
 
         monkeypatch.setattr(importing.ImportWriter, "write", saved_meanwhile)
         outcomes = run(importer(store), lines_source(line(document="d", data="<ours/>", modified=T3)))
