@@ -13,7 +13,6 @@ from persistence.forms.controls import read_controls
 from persistence.forms.flat_tables import (
     METADATA_COLUMNS,
     Cell,
-    FlatColumn,
     FlatNaming,
     FlatView,
     RowReader,
@@ -27,9 +26,6 @@ from persistence.limits import DEEPEST, MOST_COLUMNS, MOST_VIEWS
 from persistence.model import addresses
 from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, published, section, use
 from tests.orders import DEFINITION as FORM
-from tests.orders import DOCUMENTS
-
-D_1, D_2, D_3 = (document.body for document in DOCUMENTS[:3])
 
 ACME = addresses.Form("acme", "order")
 CONTENT = ' repeat="content"'
@@ -61,48 +57,6 @@ def rows(form: Form | str, *documents: str | bytes) -> list[list[tuple[Cell, ...
     return [[row for each in read for row in each[view.name]] for view in found]
 
 
-def test_the_order_form_has_a_view_of_documents_and_one_of_lines() -> None:
-    assert views(FORM) == (
-        FlatView(
-            "svc_f_acme_order_1",
-            tuple(FlatColumn(name, ("customer", name)) for name in ("name", "email", "notes", "topics", "status")),
-        ),
-        FlatView(
-            "svc_f_acme_order_1_lines",
-            (FlatColumn("product", ("items", "lines", "product")),),
-            "svc_f_acme_order_1",
-            ("items", "lines"),
-            ("lines_repetition",),
-        ),
-    )
-    metadata = ["document_id", "created", "last_modified_time", "last_modified_by"]
-    assert views(FORM)[0].column_names == (
-        *(f"metadata_{name}" for name in metadata),
-        *("name", "email", "notes", "topics", "status"),
-    )
-    assert views(FORM)[1].column_names == ("metadata_document_id", "lines_repetition", "product")
-
-
-def test_documents_of_the_order_form_have_rows_in_both() -> None:
-    assert rows(FORM, D_1, D_2, D_3) == [
-        [
-            ("Ada", "ada@example.org", "call back", "red green", "open"),
-            ("Bob", "bob@Example.org", "100% sure", "green", "closed"),
-            ("Zoe", None, None, "reddish blue", "open"),
-        ],
-        [(1, "Pump A"), (2, "Valve_9"), (1, "valve b"), (1, None)],
-    ]
-
-
-def test_with_prefixes_the_columns_of_documents_have_their_whole_path() -> None:
-    prefixed = replace(NAMING, prefixes_in_main=True)
-    assert names(FORM, prefixed) == {
-        "": ["customer_name", "customer_email", "customer_notes", "customer_topics", "customer_status"],
-        "_lines": ["product"],
-    }
-    assert names(V8, prefixed) == {"": ["main_ref_no", "who_mail"], "_tels": ["who_tel"]}
-
-
 def test_names_are_no_longer_than_they_may_be() -> None:
     found = views(FORM.replace("lines", "positions-of-the-order"), FlatNaming("svc_f_", 20, prefixes_in_main=True))
     assert [view.name for view in found] == ["svc_f_acme_order_1", "svc_f_acm_ord_1_posi"]
@@ -112,7 +66,10 @@ def test_names_are_no_longer_than_they_may_be() -> None:
 
 
 def test_a_control_of_a_section_template_is_called_after_its_section_too() -> None:
+    """And with prefixes by the whole path, but in views of repeats."""
     assert names(V8) == {"": ["ref_no", "who_mail"], "_tels": ["who_tel"]}
+    prefixed = replace(NAMING, prefixes_in_main=True)
+    assert names(V8, prefixed) == {"": ["main_ref_no", "who_mail"], "_tels": ["who_tel"]}
     data = "<form><main><ref-no>7</ref-no></main><who><mail>x@y</mail><tels><tel>1</tel></tels></who></form>"
     assert rows(V8, data) == [[("7", "x@y")], [(1, "1")]]
 

@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
@@ -14,7 +12,7 @@ from persistence.forms.migration import migrate
 from persistence.model.versions import DATA_FORMATS
 from tests.examples import examples
 from tests.forms.generated import forms
-from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form, infoset, published
+from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, Form, infoset, published
 
 TARGETS = st.sampled_from(DATA_FORMATS)
 FEW = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -153,12 +151,3 @@ def test_nothing_well_formed_is_an_error(form: Form, target: str) -> None:
     read_controls(form.document().encode())
     result = migrated(form.document(), target)
     assert etree.fromstring(result).tag == "{http://www.w3.org/1999/xhtml}html"
-
-
-@pytest.mark.parametrize("name", VECTORS)
-@pytest.mark.parametrize("target", DATA_FORMATS)
-def test_the_vectors_are_no_error_with_any_target_or_source(name: str, target: str) -> None:
-    for meta in (META_2019, META_4_8, META_LEGACY, ""):
-        form = replace(VECTORS[name].form, meta=meta)
-        once = migrated(form.document(), target)
-        assert etree.fromstring(once).tag == etree.fromstring(form.document()).tag

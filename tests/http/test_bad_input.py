@@ -36,6 +36,9 @@ def require_nothing(service: Service, form: str) -> None:
     assert not (service.data / form).exists()
 
 
+NO_TEXTS = ("%00", "a%00b", "%ED%A0%80", "%ED%A0%BD%ED%B8%80", "%FF", "a%C0%80", "%E2%82")
+"""Names that no database can keep, or Python cannot encode: NUL, surrogates, and what is no UTF-8."""
+
 HUGE = {"huge comment", "huge attribute"}
 
 
@@ -63,6 +66,23 @@ def _files(service: Service) -> list[Path]:
     return sorted(file for file in top.rglob("*") if own.isdisjoint(file.relative_to(top).parts))
 
 
+@pytest.mark.parametrize("name", NO_TEXTS)
+def test_names_that_are_no_texts_are_refused_wherever_they_are(service: Service, name: str) -> None:
+    for path in (f"history/a/b/{name}", f"history/{name}/b/D", f"form/{name}", f"form/a/{name}"):
+        assert service.call("GET", path).status == 400
+    for path in (f"search/a/{name}", f"search/{name}/b", f"distinct-values/a/{name}"):
+        assert service.post(path, "<search/>").status == 400
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "2147483648", "1" + "0" * 30, "1\u0661", "1e3", "\u00b2"])
+def test_version_numbers_that_are_none_are_refused(service: Service, form: str, number: str) -> None:
+    own = {f"{service.prefix}Form-Definition-Version": number.encode().decode("latin-1")}
+    for path in (f"{form}/data/D/data.xml", f"{form}/draft/D/data.xml", f"{form}/form/form.xhtml"):
+        assert (service.put(path, headers=own).status, service.get(path, own).status // 100) == (400, 4)
+    assert service.call("POST", f"reindex/{form}", None, own).status == 400
+    require_nothing(service, form)
+
+
 LONG = "x" * 300
 
 
@@ -74,12 +94,17 @@ LONG = "x" * 300
         *("a/b/data/D/a%0Ab.bin", "a/b/data/D/a#b.bin", "a/b/data/D/%FF.bin", "a/b/data/D/..."),
         *(f"a/b/data/D/{LONG}", f"a/b/data/{LONG}/data.xml", f"{LONG}/b/data/D/data.xml"),
         *("a/b/data/.history/data.xml", ".locks/b/data/D/data.xml", "a/.b/data/D/data.xml"),
+        *(
+            path.format(name)
+            for path in ("a/b/data/{}/data.xml", "a/b/draft/{}/data.xml", "a/b/form/{}.bin", "{}/b/form/form.xhtml")
+            for name in NO_TEXTS
+        ),
     ],
 )
 def test_odd_paths_are_refused(service: Service, path: str) -> None:
     before = _files(service)
-    for method in ("GET", "HEAD", "PUT", "DELETE"):
-        assert service.ask(method, path, b"<d/>" if method == "PUT" else None, **V1).status == 400
+    for method in ("GET", "HEAD", "PUT", "DELETE", "LOCK", "UNLOCK"):
+        assert service.ask(method, path, b"<d/>" if method in {"PUT", "LOCK", "UNLOCK"} else None, **V1).status == 400
     assert _files(service) == before
 
 
@@ -299,6 +324,8 @@ def test_odd_requests(service: Service, form: str, story: str) -> None:
         ("valid=maybe", {}),
         ("", {"Workflow-Stage": "x" * 256}),
         ("", {"Username": "x" * 256}),
+        *(("", {name: text}) for name in ("Username", "Group", "Roles") for text in ("a\0b", "\xed\xa0\x80", "\xff")),
+        *(("", {"Workflow-Stage": text}) for text in ("a\0b", "\xed\xa0\x80")),
         ("", {"Credentials": "{"}),
         ("", {"Credentials": '{"username": 7}'}),
         ("", {"Credentials": '{"username": "a", "z": ' + "[" * 2000 + "]" * 2000 + "}"}),

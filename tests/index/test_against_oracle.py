@@ -200,6 +200,7 @@ AWKWARD = (
     *("back\\slash", "k\\S", "tab\there", "b\th", "line\nend", "e\nE", "STRASSE", "Straße", "rass", "ὈΔΥΣΣΕΎΣ", "σεύς"),
     *("\u212a elvin", "K", "a / b", " / ", "ﬁne", "fin", "\x7f\u2028", "\u2028", "here", "elsewhere", "else"),
     *("100%", "0%", "100 ", "a_b", "axb", "c\\d", "c%d", "o'neil; --", "{x}", "%s", "\ufffd\ue000", "İ", "gree"),
+    *("a\\u0000b", "\\x00", "$1", "{0}", "\ufdd0", "\U0010ffff"),
 )
 """Texts with a meaning in SQL or in an index, of which some are parts of others."""
 

@@ -13,7 +13,7 @@ import msgspec
 
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
-from tests.sidecars import resealed
+from tests.sidecars import resealed, said
 
 HISTORY = f"{DOCUMENT}/.history"
 Inflict = Callable[[Workshop], object]
@@ -48,6 +48,11 @@ def older_sidecar(workshop: Workshop) -> Path:
 
 def know_nothing_of_the_schema(workshop: Workshop) -> None:
     workshop.file(f"{DATA}.json").write_text(json.dumps(workshop.sidecar(DATA) | {"schema": 7}))
+
+
+def spoil(how: Callable[[Path], object]) -> Inflict:
+    """Do something to the sidecar of the data."""
+    return lambda workshop: how(workshop.file(f"{DATA}.json"))
 
 
 def keep_sidecar_twice(workshop: Workshop) -> None:
@@ -171,3 +176,20 @@ REPAIRED = (
     Case("lost layout", remove("layout.json"), "layout", "layout.json"),
     Case("garbled layout", write("layout.json", b"\0\0"), "layout", "layout.json"),
 )
+IMPOSSIBLE = tuple(
+    Case(name, spoil(how), UNREADABLE, SIDECAR)
+    for name, how in {
+        "empty": lambda file: os.truncate(file, 0),
+        "huge": lambda file: os.truncate(file, 1 << 25),
+        "nested": lambda file: file.write_bytes(b'{"x":' + b"[" * 200_000),
+        "no object": lambda file: file.write_bytes(b"null"),
+        "no text": lambda file: file.write_bytes(b"\xff"),
+        "a schema alone": lambda file: file.write_bytes(b'{"schema": 2}'),
+        "an older schema alone": lambda file: file.write_bytes(b'{"schema": 1}'),
+        "a newer schema": lambda file: file.write_bytes(file.read_bytes().replace(b'"schema": 2', b'"schema": 3')),
+        "a version of 41 digits": lambda file: file.write_text(json.dumps(said(file) | {"version": 10**40})),
+        "the end of the calendar": lambda file: resealed(file, modified="9999-12-31T23:59:59.999Z"),
+        "a day of no calendar": lambda file: resealed(file, modified="2026-99-99T04:05:06.789Z"),
+    }.items()
+)
+"""Sidecars that say impossible things."""

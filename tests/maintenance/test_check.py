@@ -40,7 +40,17 @@ from persistence.storage.layout import CHECKED
 from persistence.storage.locks import STRIPES
 from persistence.storage.stored_revision import Integrity
 from tests.cli.test_commands import persistence
-from tests.maintenance.cases import HISTORY, REPAIRED, Case, garble_sidecar, lose_content, lose_first_content, rewrite
+from tests.maintenance.cases import (
+    HISTORY,
+    IMPOSSIBLE,
+    REPAIRED,
+    UNREADABLE,
+    Case,
+    garble_sidecar,
+    lose_content,
+    lose_first_content,
+    rewrite,
+)
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, XHTML, Workshop
 from tests.opened import opened
 from tests.sidecars import resealed
@@ -53,7 +63,7 @@ def test_a_tree_in_order_has_no_findings(workshop: Workshop) -> None:
     assert checked.summary["folders"] == 4
 
 
-@pytest.mark.parametrize("case", REPAIRED, ids=str)
+@pytest.mark.parametrize("case", [*REPAIRED, *IMPOSSIBLE], ids=str)
 def test_damage_is_found_and_mended_without_loss(workshop: Workshop, case: Case) -> None:
     """A check changes nothing. After the repair there is nothing to find, all is served and can be written."""
     case.inflict(workshop)
@@ -64,6 +74,8 @@ def test_damage_is_found_and_mended_without_loss(workshop: Workshop, case: Case)
     assert (finding["severity"], finding["remedy"], finding["outcome"]) == (case.severity, "--repair", "found")
     assert checked.status == (0 if case.severity == "notice" else 4)
     assert workshop.state() == before
+    if case.kind == UNREADABLE:
+        assert (workshop.get(case.read)[0], workshop.try_put(case.read, b"<d/>")) == (500, 500)
     checked = workshop.check("--repair")
     assert {finding["outcome"] for finding in checked.findings} == {"mended"}, checked.findings
     assert checked.status == 3

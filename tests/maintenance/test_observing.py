@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,19 +25,22 @@ from persistence.storage.findings import FindingKind, Outcome, Remedy, Report, T
 from persistence.storage.layout import JOURNAL
 from persistence.storage.storage import ChangeListener
 from persistence.storage.stored_revision import Integrity
-from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
+from tests.maintenance.cases import OUTDATED, Inflict, put_long_ago, write
+from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, Workshop, furnished
 from tests.opened import opened
-from tests.sidecars import copied, resealed
+from tests.waiting import eventually
 
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
     """A tree whose index has all that was stored."""
     made = furnished(tmp_path / "data")
-    end = time.monotonic() + 10
-    while noted(made.root) and time.monotonic() < end:
-        os.sched_yield()
+    settled(made.root)
     return made
+
+
+def settled(root: Path) -> None:
+    eventually(lambda: not noted(root))
 
 
 def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Iterator[Report | None]:
@@ -66,53 +67,40 @@ def noted(root: Path) -> set[str]:
     return {each.document for each in found}
 
 
-def test_what_is_in_order_is_not_noted(workshop: Workshop) -> None:
-    assert looked_after(workshop, Remedy.REPAIR, Remedy.ADOPT) == []
-    assert noted(workshop.root) == set()
+def put_a_document_there(workshop: Workshop) -> None:
+    copy = workshop.file("app/form/data/copy")
+    shutil.copytree(workshop.file(DOCUMENT), copy, ignore=shutil.ignore_patterns("*.json", ".history"))
 
 
-def test_what_is_only_found_is_not_noted(workshop: Workshop) -> None:
-    workshop.file(DATA).write_bytes(OLD)
-    workshop.file(f"{DRAFT}.json").unlink()
-    assert len(looked_after(workshop)) == 2
-    assert noted(workshop.root) == set()
-
-
-def test_an_adoption_is_noted(workshop: Workshop) -> None:
-    workshop.file(DATA).write_bytes(b"<d>edited</d>")
-    looked_after(workshop, Remedy.ADOPT)
-    assert noted(workshop.root) == {"document"}
-
-
-def test_a_document_that_was_put_there_is_noted(workshop: Workshop) -> None:
-    shutil.copytree(workshop.file(DOCUMENT), workshop.file("app/form/data/copy"))
-    for sidecar in workshop.file("app/form/data/copy").rglob("*.json"):
-        sidecar.unlink()
-    shutil.rmtree(workshop.file("app/form/data/copy/.history"))
-    looked_after(workshop, Remedy.ADOPT)
-    assert noted(workshop.root) == {"copy"}
-
-
-def test_repairs_are_noted(workshop: Workshop) -> None:
+def garble_sidecars(workshop: Workshop) -> None:
     workshop.file(f"{DATA}.json").write_bytes(b"{")
     workshop.file(f"{DELETED}.json").unlink()
     workshop.file(f"{DRAFT}.json").write_bytes(b"")
-    looked_after(workshop, Remedy.REPAIR, Remedy.ADOPT)
-    assert noted(workshop.root) == {"document", "deleted", "draft"}
 
 
-def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> None:
-    stale = workshop.file("app/form/draft/document")
-    copied(workshop.file("app/form/draft/draft"), stale)
-    resealed(stale / "data.xml.json", modified="2001-02-03T04:05:06.789Z")
-    assert FindingKind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
-    assert not stale.exists()
-    assert noted(workshop.root) == {"document"}
+REPAIR, ADOPT = Remedy.REPAIR, Remedy.ADOPT
+CHECKS: dict[str, tuple[Inflict, tuple[Remedy, ...], set[str]]] = {
+    "what is only found": (garble_sidecars, (), set()),
+    "an adoption": (write(DATA, b"<d>edited</d>"), (ADOPT,), {"document"}),
+    "a document that was put there": (put_a_document_there, (ADOPT,), {"copy"}),
+    "repairs": (garble_sidecars, (REPAIR, ADOPT), {"document", "deleted", "draft"}),
+    "a draft that goes to the quarantine": (put_long_ago(f"{OUTDATED}/data.xml"), (REPAIR,), {"document"}),
+    "a definition": (write(FORM, b"<h/>"), (ADOPT,), set()),
+}
 
 
-def test_definitions_are_not_noted(workshop: Workshop) -> None:
-    workshop.file(FORM).write_bytes(b"<h/>")
-    assert looked_after(workshop, Remedy.ADOPT) == [FindingKind.EDITED]
+@pytest.mark.parametrize("name", CHECKS)
+def test_what_is_changed_is_noted_and_nothing_else(workshop: Workshop, name: str) -> None:
+    inflict, remedies, expected = CHECKS[name]
+    inflict(workshop)
+    settled(workshop.root)
+    workshop.close()
+    assert looked_after(workshop, *remedies)
+    assert noted(workshop.root) == expected
+
+
+def test_what_is_in_order_is_not_noted(workshop: Workshop) -> None:
+    assert looked_after(workshop, REPAIR, ADOPT) == []
     assert noted(workshop.root) == set()
 
 

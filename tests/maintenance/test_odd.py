@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -22,7 +21,7 @@ from tests.encrypted_form import DEFINITION, UNMARKED, data
 from tests.encrypted_form import path as held_at
 from tests.maintenance import kills
 from tests.maintenance.workshop import DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
-from tests.sidecars import resealed, said
+from tests.sidecars import resealed
 
 SIDECAR = f"{DATA}.json"
 
@@ -44,28 +43,6 @@ def test_what_is_no_file_is_found_and_goes_to_the_quarantine(
     assert workshop.check("--repair", "--adopt", "--all").status == 3
     assert workshop.check("--deep").findings == []
     assert workshop.get(DATA) == (after or (200, NEW))
-    workshop.put(DATA, b"<d>next</d>")
-
-
-IMPOSSIBLE: dict[str, Callable[[Path], object]] = {
-    "empty": lambda file: os.truncate(file, 0),
-    "huge": lambda file: os.truncate(file, 1 << 30),
-    "nested": lambda file: file.write_bytes(b'{"x":' + b"[" * 200_000),
-    "a version of 41 digits": lambda file: file.write_text(json.dumps(said(file) | {"version": 10**40})),
-    "the end of the calendar": lambda file: resealed(file, modified="9999-12-31T23:59:59.999Z"),
-    "a day of no calendar": lambda file: resealed(file, modified="2026-99-99T04:05:06.789Z"),
-}
-
-
-@pytest.mark.parametrize("spoil", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_a_sidecar_that_says_impossible_things_is_unreadable(
-    workshop: Workshop, spoil: Callable[[Path], object]
-) -> None:
-    spoil(workshop.file(SIDECAR))
-    assert workshop.get(DATA)[0] == 500
-    assert workshop.check().kinds == [("sidecar-unreadable", SIDECAR)]
-    assert workshop.check("--repair").status == 3
-    assert workshop.get(DATA) == (200, NEW)
     workshop.put(DATA, b"<d>next</d>")
 
 

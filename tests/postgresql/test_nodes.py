@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +12,14 @@ import psycopg
 import pytest
 
 from persistence.postgresql.connections import parse
-from persistence.postgresql.database import lock_key
 from tests import encrypted_form, orders
 from tests.http.test_documents import SINGLETON
-from tests.http.test_leases import lock, unlock
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 from tests.service import PUBLIC, Answer, Service, alone
 from tests.waiting import at_once, eventually
 
 _KEY = f"k1:{'7' * 64}"
-_SETTINGS = '"svc.persistence.*.lease" = true\n"svc.persistence.*.enforce-lease" = true\n'
 _ROUNDS = 3
 
 
@@ -64,11 +60,10 @@ def nodes(database_server: Server, tmp_path_factory: pytest.TempPathFactory) -> 
 
         def started(name: str) -> Service:
             directory = tmp_path_factory.mktemp(name)
-            (directory / "own.toml").write_text(_SETTINGS)
             service = alone(
                 directory,
                 env={"PERSISTENCE_ENCRYPTION_KEY": _KEY, "PERSISTENCE_LOCAL": str(directory / "local")},
-                options=("--data", uri, "--config", str(directory / "own.toml")),
+                options=("--data", uri),
             )
             return stack.enter_context(service)
 
@@ -113,17 +108,6 @@ def test_saves_without_a_condition_are_all_in_the_history(nodes: Nodes, form: st
     assert b' total="9" ' in listed
 
 
-def test_a_lease_holds_on_every_instance(nodes: Nodes, form: str) -> None:
-    path = f"{form}/data/D-{form[4:12]}/data.xml"
-    assert nodes.first.put(path, Form_Definition_Version=1, Username="lea").status == 201
-    assert lock(nodes.first, path, "lea").status == 200
-    assert lock(nodes.second, path, "bob").status == 423
-    assert nodes.second.put(path, Form_Definition_Version=1, Username="bob").status == 423
-    assert nodes.second.put(path, Form_Definition_Version=1, Username="lea").status == 204
-    assert unlock(nodes.second, path, "lea").status == 200
-    assert lock(nodes.first, path, "bob").status == 200
-
-
 def test_of_a_singleton_one_document_is_created(nodes: Nodes, form: str) -> None:
     assert nodes.first.put(f"{form}/form/form.xhtml", SINGLETON).status == 201
     answers = both_at_once(nodes, lambda node, n: node.put(f"{form}/data/{n}/data.xml", Form_Definition_Version=1))
@@ -142,20 +126,6 @@ def test_a_publication_counts_everywhere_at_once(nodes: Nodes, form: str) -> Non
         assert (found.status, found.body.count(b"<document ")) == (200, 1)
         assert nodes.second.put(path, closed, Form_Definition_Version=1).status == 204
         assert nodes.first.get(f"{form}/data/D/data.xml").status == 403
-
-
-def test_reindexing_is_seen_from_another_instance(nodes: Nodes, form: str) -> None:
-    assert nodes.first.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
-    assert nodes.first.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 201
-    number = nodes.of_schema(f"id FROM form WHERE app = '{form.partition('/')[0]}'")
-    key = lock_key(parse(nodes.uri).schema, "index", str(number), "D")
-    with ThreadPoolExecutor(1) as threads:
-        with nodes.holding(f"SELECT pg_advisory_xact_lock({key})"):
-            version = {"Svc-Form-Definition-Version": "1"}
-            asked = threads.submit(nodes.first.raw, "POST", f"{PUBLIC}/reindex/{form}", version)
-            eventually(lambda: b'state="indexing"' in nodes.second.raw("GET", f"{PUBLIC}/reindex/status").body)
-        assert asked.result().status == 200
-    assert nodes.second.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
 
 
 def test_reencrypting_is_seen_from_another_instance(nodes: Nodes, form: str) -> None:

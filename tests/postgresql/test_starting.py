@@ -16,9 +16,7 @@ import persistence.providers.database_provider
 from persistence.dialect import SVC
 from persistence.errors import ConfigurationError, StartupError
 from persistence.model.addresses import Form
-from persistence.postgresql import schema
 from persistence.postgresql.connections import parse
-from persistence.postgresql.schema import Step
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import Address
 from persistence.providers.opened import Providers, unheard
@@ -143,24 +141,6 @@ def test_a_server_that_is_too_old_is_one_line(
 ) -> None:
     monkeypatch.setattr("persistence.postgresql.database.OLDEST_SERVER", 1000)
     assert refused(command, database_server.uri(fresh_schema())).endswith("is older than PostgreSQL 1000")
-
-
-@pytest.mark.parametrize(
-    ("steps", "text"),
-    [
-        (lambda steps: (*steps, Step("more", "SELECT 1")), "of an older version of the service: 'persistence upgrade'"),
-        (lambda steps: steps[:-1], "of a newer version of the service than this one"),
-    ],
-)
-def test_tables_of_another_version_are_one_line(
-    database_uri: str,
-    refused: Refused,
-    monkeypatch: pytest.MonkeyPatch,
-    steps: Callable[[tuple[Step, ...]], tuple[Step, ...]],
-    text: str,
-) -> None:
-    monkeypatch.setattr(schema, "STEPS", steps(schema.STEPS))
-    assert text in refused("serve", database_uri)
 
 
 @pytest.mark.parametrize(

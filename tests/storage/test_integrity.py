@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
 from tests.storage.contract import content, delete, put
-from tests.storage.test_store import ATTACHMENT, DATA
+from tests.storage.test_store import DATA
 
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
@@ -77,15 +76,6 @@ def test_the_policy_tells_edits_of_xml_from_damage(
             store.read(DATA, content=with_content)
     with pytest.raises(DamagedError, match="damaged"):
         put(store, DATA, b"<d>two</d>")
-
-
-@pytest.mark.parametrize("hand_edits", [HandEdits.XML, HandEdits.NONE])
-def test_a_changed_attachment_is_damage_whatever_it_looks_like(root: Path, hand_edits: HandEdits) -> None:
-    store = store_at(root, hand_edits)
-    put(store, ATTACHMENT, b"<d>one</d>")
-    file_of(root, "a.bin").write_bytes(EDIT)
-    with pytest.raises(DamagedError, match=r"a\.bin is damaged"):
-        store.read(ATTACHMENT, content=True)
 
 
 @pytest.mark.parametrize("hand_edits", list(HandEdits))
@@ -146,16 +136,6 @@ def test_the_content_of_an_older_revision_is_no_edit(store: Store, root: Path) -
         served(store)
 
 
-def test_an_older_revision_is_never_edited(root: Path) -> None:
-    store = store_at(root)
-    first = put(store, DATA, b"<d>one</d>")
-    put(store, DATA, b"<d>two</d>")
-    older = next((file_of(root).parent / HISTORY).glob("*.data.xml"))
-    older.write_bytes(EDIT)
-    with pytest.raises(DamagedError, match="an older revision is never edited"):
-        store.read_revision(DATA, first.modified, content=True)
-
-
 def test_a_digest_is_compared_on_reading_where_that_is_wanted(store: Store, root: Path) -> None:
     """Rot that keeps size and time is what the default cannot see."""
     status = os.stat(file_of(root))
@@ -196,29 +176,6 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
             except DamagedError:
                 continue
     assert harmless < len(data) / 4
-
-
-def test_a_sidecar_belongs_to_one_file_of(store: Store, root: Path) -> None:
-    os.rename(file_of(root).parent, root / "hr/leave/data/E")
-    with pytest.raises(DamagedError, match=r"belongs to hr/leave/data/D/data\.xml"):
-        store.read(replace(DATA, document="E"), content=True)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"creator": "mallory"},
-        {"group": "admins"},
-        {"valid": True},
-        {"modified": "2020-01-01T00:00:00.000Z"},
-        {"crator": "lea"},
-    ],
-)
-def test_a_sidecar_that_somebody_changed_is_damage(store: Store, root: Path, change: dict[str, object]) -> None:
-    path = file_of(root).with_name("data.xml.json")
-    path.write_text(json.dumps(said(path) | change))
-    with pytest.raises(DamagedError, match="sidecar"):
-        store.read(DATA, content=False)
 
 
 def test_another_layout_of_the_same_json_is_no_change(root: Path) -> None:
