@@ -140,16 +140,16 @@ test-linear: install ## check 45,000 concurrent operations for linearizability w
 	$(BIN)/python -m tests.rigs linear
 
 test-fuzz: install ## send 32,000 odd requests and documents, and compare with docs/openapi.yaml (6 min)
-	$(BIN)/python -m tests.rigs.fuzz
+	$(BIN)/python -m tests.rigs fuzz
 
 test-cost: install ## search for the request that takes the most time and memory (COST_SECONDS, 25 min)
-	$(BIN)/python -m tests.rigs.cost
+	$(BIN)/python -m tests.rigs cost
 
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
-	$(BIN)/python -m tests.rigs.connections
+	$(BIN)/python -m tests.rigs connections
 
 test-maintenance: install ## kill or fail check, backup, restore, purge, import and others at every call (20 min)
-	$(BIN)/python -m tests.maintenance
+	$(BIN)/python -m tests.rigs maintenance
 
 test-index: install ## search during writes, reindexing and publishing, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
@@ -161,7 +161,7 @@ test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's
 	$(BIN)/python -m tests.s3
 
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (root, CLUSTER_OPTIONS=--short, 30 min)
-	$(BIN)/python -m tests.rigs.cluster $(CLUSTER_OPTIONS)
+	$(BIN)/python -m tests.rigs cluster
 
 test-pages: install ## drive the pages in Chromium: axe-core, keyboard, phone and desktop, no scripts (1 min)
 	$(BIN)/python -m pytest tests/pages/browsed

@@ -158,7 +158,7 @@ def test_what_is_written_to_standard_error_meanwhile_stands_above_the_bar() -> N
         with progress("[b]exporting[/b]", lambda: 3, only_errors=True) as bar:
             bar.step(2)
             sys.stderr.write("a warning of a library\n")
-            bar.say("a problem")
+            bar.say_either({}, "a problem")
             click.echo("a line", err=True)
             click.echo("another")
             click.echo("and more", nl=False)
@@ -203,7 +203,7 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark(monkeypatch: p
         monkeypatch.setattr(sys, "stderr", found.stream)
         print_table((("A", "B"), ("请", "x")))
         with progress("请", lambda: 1) as bar:
-            bar.say("请假")
+            bar.say_either({}, "请假")
         found.stream.reconfigure(encoding="utf-8")  # type: ignore[attr-defined]
         text = found.text()
     assert [line.split() for line in screen(text)[1:3]] == [["?", "x"], ["??"]]
