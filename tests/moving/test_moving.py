@@ -138,14 +138,6 @@ def test_older_revisions_that_were_purged_since_are_removed(service: Service, ap
     assert of_app(tmp_path / "to", app) == of_app(service.data, app)
 
 
-def test_a_second_move_finds_everything_there(service: Service, app: str, tmp_path: Path) -> None:
-    moved(service.data, tmp_path / "to", app)
-    assert results(moved(service.data, tmp_path / "to", app)) == [("data/d", THERE)]
-    service.put(f"{app}/f/data/new/data.xml", b"<new/>", **V1)
-    moved(service.data, tmp_path / "to", app)
-    assert of_app(tmp_path / "to", app) == of_app(service.data, app)
-
-
 def drafts_come_and_go(service: Service, app: str) -> None:
     """Save and discard drafts that a move has seen, and store others."""
     assert service.put(f"{app}/f/data/saved/data.xml", b"<saved/>", **V1).status == 201
