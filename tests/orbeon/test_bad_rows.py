@@ -10,13 +10,13 @@ from persistence.cli import options
 from persistence.providers import router
 from tests.cli.command_runner import Command
 from tests.http.test_export import Archive
-from tests.imports.archives import tree
-from tests.imports.test_over_http import exported
 from tests.orbeon.conftest import Run
 from tests.orbeon.databases import TABLES, RuntimeDatabase, wall
 from tests.orbeon.test_rows import XHTML, serving, xml
 from tests.postgresql.server import PASSWORD, Server
 from tests.s3.server import BUCKET, Stored, serving_objects
+from tests.services.test_import_over_http import exported
+from tests.services.transferring import tree
 
 pytestmark = pytest.mark.xdist_group("orbeon")
 

@@ -22,15 +22,15 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests import forkserver, in_process
 from tests.examples import examples
-from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_interrupted import counting
 from tests.postgresql.server import Server, fresh_schema
 from tests.postgresql.storages import storage_at
 from tests.s3.places import V1, D, fill, inside, move, named, require_whole, run, settings_at, states, swept
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
 from tests.served import served
 from tests.service import Service
+from tests.services.test_import_any_tree import DATA, FORMS, Requests, send
+from tests.services.test_import_interrupted import counting
+from tests.services.transferring import tree
 from tests.storage.bodies_contract import FORM
 
 _apps = count()

@@ -19,15 +19,14 @@ from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage.storage import Arrivals, MaintainedDatabase
 from persistence.storage.store import Store, TreeArrivals
 from tests import in_process
-from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_interrupted import killed
 from tests.initialised import initialised
-from tests.moving.moves import moved
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.served import served
 from tests.service import V1, Service
+from tests.services.test_import_any_tree import DATA, FORMS, Requests, send
+from tests.services.test_import_interrupted import killed
+from tests.services.transferring import moved, tree
 from tests.storage.contract import put
 
 _apps = count()

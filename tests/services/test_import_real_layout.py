@@ -18,10 +18,19 @@ from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferResult
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
-from tests.imports.archives import tree, zipped
-from tests.imports.importing import LARGEST, export_of, importer, lines_source, results, run, zip_source
-from tests.imports.test_json_lines import T1, T2, line
 from tests.initialised import initialised
+from tests.services.test_import_json_lines import T1, T2, line
+from tests.services.transferring import (
+    LARGEST,
+    export_of,
+    importer,
+    lines_source,
+    results,
+    run,
+    tree,
+    zip_source,
+    zipped,
+)
 
 FORM = Form("a", "f")
 DATA = DocumentAddress(FORM, Collection.DATA, "d", DATA_XML)
