@@ -94,9 +94,7 @@ def create_app(
         loaded = configuration.load()
         choose(loaded.settings.log_format, loaded.settings.log_level)
         properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
-        warn_of_keys(loaded.settings)
-        warn_of_properties(properties)
-        warn_of(probe(loaded.settings, properties))
+        warn(loaded.settings, properties)
         return wired(replace(loaded, properties=properties), policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
@@ -117,21 +115,20 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
-    """Return the audit of the settings, whose faults go to the log."""
     own = own_directories(settings, properties)
     return open_audit(settings, open_keys(settings), own, lambda cause: logs.write("audit-fault", "error", cause=cause))
 
 
-def warn_of(cause: str | None) -> None:
-    if cause is not None:  # stored content can be read nevertheless
-        announce(f"only reading for now: {cause}", "warning")
-
-
-def warn_of_properties(properties: Properties) -> None:
+def warn(settings: Settings, properties: Properties) -> None:
+    """Say in the log what is wrong with keys, properties and places and does not keep the service from starting."""
+    for cause in warnings_of(open_keys(settings), settings.administrators, settings.token_issuers):
+        announce(cause, "warning")
     for entry in properties.without_effect:
         announce(f"the property {entry} has no effect in this version", "warning")
     for entry in properties.without_form:
         announce(f"the property {entry} has no effect: no form has that provider", "warning")
+    if (fault := probe(settings, properties)) is not None:  # stored content can be read nevertheless
+        announce(f"only reading for now: {fault}", "warning")
 
 
 def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
@@ -143,13 +140,7 @@ def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
         announce(remark, "warning")
 
 
-def warn_of_keys(settings: Settings) -> None:
-    for cause in warnings_of(open_keys(settings), settings.administrators, settings.token_issuers):
-        announce(cause, "warning")
-
-
 def wired(effective: Effective, policy: Policy) -> Service:
-    """Return the WSGI application for settings in force. Raises as ``create_app``."""
     settings, properties = effective.settings, effective.properties
     dialect = DIALECTS[settings.dialect]
     choose(settings.log_format, settings.log_level)

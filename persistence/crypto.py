@@ -409,8 +409,6 @@ class FileHeader:
 
 
 class _FrameCipher:
-    """Encrypts and decrypts the frames of one file by number."""
-
     def __init__(self, header: FileHeader, ring: KeyRing) -> None:
         self._header = header
         self._cipher = AESGCM(ring.derived(header.key_id, header.salt, purpose("file") + header.raw))

@@ -213,7 +213,6 @@ class Keys:
         return secret
 
     def remove(self, name: str) -> None:
-        """Retire a key: it opens nothing from now on."""
         with self._file.changing() as known:
             left = tuple(key for key in known.keys if key.name != name)
             gone = [replace(key, expires=next_after(None)) for key in known.keys if key.name == name]
@@ -249,7 +248,6 @@ class Keys:
         return free
 
     def remove_signing(self, key_id: str) -> None:
-        """Forget a key that signs: the tokens that it has signed are refused from now on."""
         with self._file.changing() as known:
             if key_id not in {key.id for key in known.signing}:
                 raise NotFoundError(f"there is no signing key {key_id}")
@@ -276,7 +274,6 @@ class Keys:
             self._file.write(replace(known, passwords=(*others, made), sessions=own))
 
     def remove_password(self, name: str) -> None:
-        """Forget a password; the sessions that it has begun end."""
         with self._file.changing() as known:
             if name not in {each.name for each in known.passwords}:
                 raise NotFoundError(f"{name} has no password")
@@ -287,7 +284,6 @@ class Keys:
         return bytes.fromhex(self._file.read().sessions)
 
     def ensured_session_secret(self) -> bytes:
-        """Return the secret that signs sessions, which is made if there is none; raises as ``add``."""
         if not self.session_secret():
             with self._file.changing() as known:
                 if not known.sessions:

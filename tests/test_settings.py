@@ -40,7 +40,7 @@ def test_the_file_can_be_named_in_the_environment(file: Path) -> None:
 
 NAMES = {
     'datta = "x"': r"unknown setting 'datta'; the nearest valid name is 'data'",
-    'server = "gunicorn"': r"the setting 'server' was removed with granian: see docs/upgrading\.md",
+    'server = "gunicorn"': r"the setting 'server' was removed with granian: see docs/running\.md",
     'data_format_version = "4.0.0"': r"'svc\.persistence\.\*\.data-format-version', a property of the file",
 }
 VARIABLES = {

@@ -75,7 +75,7 @@ from persistence.services import definition_texts, histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, FactsChange
-from persistence.services.rules import AdministratorAccess, Revert
+from persistence.services.rules import AdministratorAccess, Get
 from persistence.services.searching import MergedHits, with_leased
 from persistence.storage.storage import RevisionStorage
 
@@ -393,7 +393,7 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     tree = choice.tree_of(address.form)
     with opened_documents(tree) as documents:
         reverting = histories.Reverting(documents)
-        asked = Revert(instant=instant or histories.before_current(documents, address), user=by)
+        asked = Get(instant=instant or histories.before_current(documents, address), user=by)
         plan = reverting.plan(address, asked)
         if not dry_run:
             reverting.restore(plan)
@@ -496,12 +496,8 @@ def definition() -> None:
     """
 
 
-def _number(text: str) -> int:
-    """Parse the number of a version, as a type of click."""
-    try:
-        return version_number(text)
-    except BadRequestError as error:
-        raise click.BadParameter(str(error)) from error
+_number = usage_errors(click.BadParameter)(version_number)
+"""A type of click."""
 
 
 @usage_errors()
@@ -522,9 +518,8 @@ def show_definition(*, path: str, version: int | None, choice: TreeChoice) -> No
     """
     form = _form(path)
     with reading(choice.tree_of(form, FORM)) as reader:
-        text = definition_texts.print_definition(
-            definition_texts.published_definition(reader.catalog_of(form), form, version)
-        )
+        found = definition_texts.published_definition(reader.catalog_of(form), form, version)
+        text = definition_texts.print_definition(found)
     if sys.stdout.isatty():
         for line in text.decode().split("\n")[:-1]:
             say(safe(line.replace("\t", " ")))
@@ -606,24 +601,16 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
     tree = choice.tree_of(designer)
     found = list[str]()
     if not given["is_new"]:
-        try:
-            with opened_search(tree, designer, Searched.ALL, ()) as search:
-                hits = search.run(definition_texts.designer_query(form), DraftFilter(Drafts.EXCLUDE))
+        with suppress(NotFoundError), opened_search(tree, designer, Searched.ALL, ()) as search:  # nothing there yet
+            hits = search.run(definition_texts.designer_query(form), DraftFilter(Drafts.EXCLUDE))
             found = [hit.document for hit in hits.page]
-        except NotFoundError:  # the designer has nothing yet
-            found = []
     with opened_documents(tree) as documents:
         pulling = definition_texts.Pulling(documents, Definitions(documents.router))
         pulled = pulling.pull(form, version, pulling.document_of(form, version, found, target), by)
     for name in pulled.missing:
         say_error(f"persistence: the attachment {safe(name)} of the definition is missing")
-    facts = {
-        "document": pulled.address.document,
-        "version": pulled.version,
-        "new": pulled.is_new,
-        "attachments": list(pulled.attachments),
-        "missing": list(pulled.missing),
-    }
+    facts: Facts = {"document": pulled.address.document, "version": pulled.version, "new": pulled.is_new}
+    facts |= {"attachments": pulled.attachments, "missing": pulled.missing}
     at = f"{pulled.address.form}/{pulled.address.collection.value}/{pulled.address.document}"
     text = f"{form} version {pulled.version} is now {at}, a new {'document' if pulled.is_new else 'revision'}"
     text += f", with {counted(len(pulled.attachments), 'attachment')}" if pulled.attachments else ""

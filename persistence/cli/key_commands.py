@@ -86,12 +86,11 @@ def new_api_key(
         is_first = not keys.read()
         secret = keys.add(name, expires, scopes, forms)
         warning = limited_administrators([key for key in keys.read() if key.name == name], settings.administrators)
-    say_result({"name": name, "key": secret}, secret, click.echo)
+    say_result({"name": name, "key": secret}, secret)
     closed = ". From now on callers who are not trusted need a key" if is_first else ""
-    click.echo(
+    say_error(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
-        f"'Authorization: Bearer KEY', or as the password beside any user name{closed}",
-        err=True,
+        f"'Authorization: Bearer KEY', or as the password beside any user name{closed}"
     )
     say_where(effective, "keys")
     if warning is not None:
@@ -168,7 +167,7 @@ def new_encryption_key(*, yes: bool, effective: Effective) -> None:
         )
     made = keys.new()
     records.note(settings.home, [made])
-    say_result({"id": made}, made, click.echo)
+    say_result({"id": made}, made)
     say_error(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data")
     say_where(effective, "encryption_keys")
 
@@ -341,7 +340,7 @@ def token(*, document: str, operations: str, expires: float, effective: Effectiv
         tokens = AccessTokens(keys.ensured_signing_secrets)
         names = filter(None, map(str.strip, operations.split(",")))
         made = tokens.issue(subject, names, expires, validity)
-    say_result({"token": made, "valid_seconds": expires}, made, click.echo)
+    say_result({"token": made, "valid_seconds": expires}, made)
     say_error(f"this token is a secret: everybody who has it may use it for the next {expires:g} seconds")
 
 
@@ -361,7 +360,7 @@ def new_signing_key(*, effective: Effective) -> None:
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
     made = open_keys(effective.settings).add_signing()
-    say_result({"id": made}, str(made), click.echo)
+    say_result({"id": made}, str(made))
     say_where(effective, "keys")
 
 

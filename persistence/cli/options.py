@@ -64,13 +64,11 @@ _INSECURE = click.option(
 
 
 def settings_options(command: Any) -> Any:
-    """Give a command the options of a server; each overrides the setting of its name."""
     options = (_INSECURE, _THREADS, _WORKERS, _DIALECT, _CONFIG, _DATA, _BIND)
     return reduce(lambda each, option: option(each), options, command)
 
 
 def read_settings(*, file: str | None, **flags: object) -> Effective:
-    """Return the settings in force: those of the option ``file``, overridden by the other options."""
     return settings.load(file, flags)
 
 
@@ -90,20 +88,18 @@ def second_key_name(settings: Settings) -> str:
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
-    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block, or as a decorator in a function."""
+def usage_errors(kind: type[click.UsageError] = click.UsageError) -> Iterator[None]:
+    """Raise an error of click for a ``BadRequestError`` in a block, or as a decorator in a function."""
     try:
         yield
     except errors.BadRequestError as error:
-        raise click.UsageError(str(error)) from error
+        raise kind(str(error)) from error
 
 
+@usage_errors(click.BadParameter)
 def seconds(text: str) -> float:
     """Parse a duration such as 90s, 10m, 1h30m or 7d, as a type of click."""
-    try:
-        return float(duration(text))
-    except errors.BadRequestError as error:
-        raise click.BadParameter(str(error)) from error
+    return float(duration(text))
 
 
 def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",)) -> dict[str, str]:
@@ -179,11 +175,6 @@ class ChosenTree:
         if self.is_database:
             raise errors.NotSupportedError(f"this command works on data directories, and not on {self.place}")
         return self.place
-
-    @property
-    def home(self) -> str:
-        """The directory in which a command notes what it does with the place."""
-        return self.settings.home_of(self.place)
 
     def managing(self) -> AbstractContextManager[OpenedPlace]:
         return managing(self.settings, self.properties, self.place)
@@ -301,7 +292,6 @@ def choose_data(choice: TreeChoice, path: str | None) -> tuple[tuple[ChosenTree,
 
 
 def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
-    """Return a line about encryption keys that are missing, as ``needed_keys.remark``."""
     try:
         keys = open_encryption_keys(settings, properties)
     except errors.StartupError:  # no service starts with such a file, and says why
@@ -326,7 +316,7 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int],
     statuses, unknown = list[int](), list[errors.NotFoundError]()
     for tree in trees:
         try:
-            owner.require_closed(tree.home)
+            owner.require_closed(tree.settings.home_of(tree.place))
             statuses.append(work(tree, f"{tree.name}: " if len(trees) > 1 else ""))
         except errors.PersistenceError as error:
             if is_anywhere and isinstance(error, errors.NotFoundError):
@@ -350,7 +340,6 @@ def at_rest(settings: Settings, properties: Properties, router: Router) -> Encry
 
 
 def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
-    """Return all forms of a place, or the chosen one, which must be among them."""
     if form is not None and form not in found:
         raise errors.NotFoundError(f"{form} does not exist")
     return found if form is None else [form]

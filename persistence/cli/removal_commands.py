@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -165,19 +165,13 @@ class _Purge:
 
 
 def _facts(totals: purging.PurgeTotals) -> Facts:
-    return {
-        "revisions": totals.revisions,
-        "deleted_documents": totals.documents,
-        "drafts": totals.drafts,
-        "attachments": totals.attachments,
-        "bytes": totals.freed,
-    }
+    return {"deleted_documents" if name == "documents" else name: number for name, number in asdict(totals).items()}
 
 
 def _line(totals: purging.PurgeTotals) -> str:
     numbers = list(_facts(totals).items())[:-1]
     parts = [counted(number, name.replace("_", " ").removesuffix("s")) for name, number in numbers if number]
-    return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"
+    return f"{', '.join(parts) or 'nothing'}, {totals.bytes} bytes"
 
 
 _LEFT = (
@@ -219,7 +213,7 @@ def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: A
     if not run.known:
         raise NotFoundError(f"no document has the owner {safe(run.user or '')}")
     documents = list(run.known.values())
-    run.copies = run.found_copies(documents)
+    run.find_copies()
     run.say_list()
     path, text = None, "nothing was changed: --yes does it"
     if yes and run.certificate is not None:
@@ -271,7 +265,6 @@ class _Erasure:
             raise BadRequestError(f"{self.certificate} lies in the data directory {tree}")
 
     def resume(self) -> None:
-        """Take over what a run before has noted in the certificate."""
         if self.certificate is None or not os.path.lexists(self.certificate):
             return
         if not os.path.isfile(self.certificate):
@@ -303,18 +296,16 @@ class _Erasure:
                 self.known[tree.name, form, document] = known
         self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
 
-    def found_copies(self, documents: Sequence[purging.ErasedDocument]) -> dict[str, purging.ErasedCopies]:
-        """Return the files of documents in each backup, with those that a run before has found, or removed."""
-        found = dict(self.copies)
+    def find_copies(self) -> None:
+        """Find the files of the documents in each backup, beside those that a run before has found, or removed."""
         for backup in self._backups():
             if self.from_backups:
                 owner.refuse_root(backup)
-            known = found.get(backup, purging.ErasedCopies(backup, self.from_backups, ()))
-            copies = (*known.files, *backup_erasure.copies(backup, _names(documents)))
-            erased = {each.path: each for each in copies}
+            known = self.copies.get(backup, purging.ErasedCopies(backup, self.from_backups, ()))
+            erased = {each.path: each for each in (*known.files, *backup_erasure.copies(backup, self._names))}
             if erased:
-                found[backup] = purging.ErasedCopies(backup, known.removed or self.from_backups, tuple(erased.values()))
-        return found
+                removed = known.removed or self.from_backups
+                self.copies[backup] = purging.ErasedCopies(backup, removed, tuple(erased.values()))
 
     def _backups(self) -> list[str]:
         return [] if self.backups is None else list(backup_erasure.backups_in(self.backups))
@@ -354,7 +345,7 @@ class _Erasure:
         for each in self.copies.values():
             if each.removed:
                 if os.path.lexists(each.backup):  # it may have gone since the run before
-                    backup_erasure.remove_copies(each.backup, _names(self.known.values()))
+                    backup_erasure.remove_copies(each.backup, self._names)
             else:
                 remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
         if self.backups is None and not self.copies:
@@ -364,6 +355,10 @@ class _Erasure:
         if self.damaged:
             remaining.append(self._damaged)
         self._write(msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining)))
+
+    @property
+    def _names(self) -> list[tuple[Form, str]]:
+        return [(Form(each.app, each.form), each.document) for each in self.known.values()]
 
     @property
     def _damaged(self) -> str:
@@ -384,7 +379,3 @@ def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
             indexes.rebuild_without_trace(reader, index, form)
         with disk_errors("working off the journal of the index"), suppress(BusyError):  # else the service does
             index.recover()
-
-
-def _names(documents: Iterable[purging.ErasedDocument]) -> list[tuple[Form, str]]:
-    return [(Form(each.app, each.form), each.document) for each in documents]

@@ -175,16 +175,16 @@ def forms(*, path: str | None, sort: str | None, choice: options.TreeChoice) -> 
     found.sort(key=lambda each: each["form"].split("/"))  # a stable sort keeps the order of the trees
     if sort is not None:
         found.sort(key=lambda each: each[sort] or ("" if sort == "saved" else 0), reverse=True)
+    damaged = sum("damaged" in version for each in found for version in each["versions"])
     if is_json():
         for each in found:
             say_json(each)
     else:
-        _say_forms(found, with_tree=len(choice.trees) > 1)
-    is_damaged = any("damaged" in version for each in found for version in each["versions"])
-    return worst((status, REMAINS if is_damaged else 0))
+        _say_forms(found, damaged, with_tree=len(choice.trees) > 1)
+    return worst((status, REMAINS if damaged else 0))
 
 
-def _say_forms(found: Sequence[Facts], *, with_tree: bool) -> None:
+def _say_forms(found: Sequence[Facts], damaged: int, *, with_tree: bool) -> None:
     rows = [row for each in found for row in _form_rows(each, each["tree"] if with_tree else "")]
     total = {name: sum(each[name] for each in found) for name in _COUNTS[:-1]}
     total["saved"] = max((each["saved"] for each in found if each["saved"]), default=None)
@@ -193,11 +193,9 @@ def _say_forms(found: Sequence[Facts], *, with_tree: bool) -> None:
         footer = ("TOTAL", "", "", "", "", *_numbers(total, zero="0"), "", "")
         print_table((columns, *rows), right=(1, 5, 6, 7, 8), flexible=2, footer=footer)
     published = [each for each in found if each["versions"]]
-    versions = [version for each in published for version in each["versions"]]
-    damaged = sum("damaged" in version for version in versions)
     counts = (
         counted(len({each["form"] for each in published}), "form"),
-        counted(len(versions), "version"),
+        counted(sum(len(each["versions"]) for each in published), "version"),
         counted(total["documents"], "document"),
         f"{total['deleted']} deleted",
         counted(total["drafts"], "draft"),

@@ -67,7 +67,6 @@ def print_table(
 
 
 def print_line(line: str, style: str) -> None:
-    """Print a line in a style; the terminal wraps it."""
     _console(sys.stdout).print(Text(line, style=style), soft_wrap=True)
 
 

@@ -44,7 +44,7 @@ from persistence.pages.site import Administrators
 from persistence.properties.properties import ExplainedProperty, Properties, Reason
 from persistence.properties.property_table import DATA, FORM, TREE, is_database, shown_address
 from persistence.providers import locations
-from persistence.providers.opened import init_places, probe
+from persistence.providers.opened import init_places
 from persistence.settings import Effective, Settings, inherits_socket, require_own
 from persistence.storage import files, root
 
@@ -68,9 +68,7 @@ class Served:
         policy = app.policy_of(settings)
         app.warn_of_encryption_keys(settings, properties)
         app.open_settled_audit(settings, properties).close()
-        app.warn_of_keys(settings)
-        app.warn_of_properties(properties)
-        app.warn_of(probe(settings, properties))
+        app.warn(settings, properties)
         return cls(effective, policy)
 
     @property
@@ -230,7 +228,6 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         super().__init__()
 
     def load_config(self) -> None:
-        """Apply gunicorn's own file for the fine tuning, and the service's settings for the rest."""
         settings = self._served.settings
         # What nginx relies on, also where gunicorn's own file is not there; the file says why.
         self.cfg.set("keepalive", 75)
@@ -354,11 +351,8 @@ def config(context: click.Context, /, **options: Any) -> None:
             facts = {kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning}
             usual = f", not {each.comparison}" if each.comparison else ""
             name = each.name if kind == "setting" else locations.as_toml(each.name)
-            say_result(
-                facts if each.default is None else {**facts, "default": each.default},
-                f"{name} = {each.value}  # {each.origin}{usual}: {each.meaning}",
-                click.echo,
-            )
+            facts |= {} if each.default is None else {"default": each.default}
+            say_result(facts, f"{name} = {each.value}  # {each.origin}{usual}: {each.meaning}")
     refusals, warnings = _doubts(effective)
     for text in warnings:
         say_error(f"persistence: {text}")
@@ -417,7 +411,7 @@ def property_(*, name: str, effective: Effective) -> None:
     """
     properties = effective.properties
     facts = _explanation_facts(properties.explain(name), properties)
-    say_result(facts, "\n".join(_explained(facts)), click.echo)
+    say_result(facts, "\n".join(_explained(facts)))
 
 
 @command("config route", "Say which provider has a form's definitions or data.", _WITHIN)
@@ -446,7 +440,7 @@ def route(*, path: str, kind: str, effective: Effective) -> None:
         lines.append(f"attachments are {attachments['place']}")
     else:
         lines.append(f"attachments {'of definitions are always' if kind == FORM else 'are'} with it")
-    say_result(facts, "\n".join(map(safe, lines)), click.echo)
+    say_result(facts, "\n".join(map(safe, lines)))
 
 
 def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:

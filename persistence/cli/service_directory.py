@@ -18,7 +18,7 @@ from persistence import CONFIG_FILES, shipped
 from persistence import settings as configuration
 from persistence.cli.declarations import command, exits
 from persistence.cli.options import TREES, choose_trees, unread
-from persistence.cli.terminal import own_command, progress, safe, say_error, say_result, shown_path
+from persistence.cli.terminal import own_command, progress, safe, say, say_error, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
 from persistence.maintenance import records
@@ -58,7 +58,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
         settings, tree = map(shown_path, make_service_directory(resolved_place(directory)))
         text = f"settings:        {settings}\ndata directory:  {tree}\n"
         text += f"start it with:   {own_command()} serve --config {settings}"
-        say_result({"settings": settings, "data": tree}, text, click.echo)
+        say_result({"settings": settings, "data": tree}, text)
         return
     options = {**options, "data": directory or options["data"]}
     if options["data"] is not None and options["datasource"] is not None:
@@ -71,7 +71,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
     for place, is_new in made:
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
         text = f"{safe(place)} {is_what} {'now' if is_new else 'already'}"
-        say_result({"place": safe(place), "new": is_new}, text, click.echo)
+        say_result({"place": safe(place), "new": is_new}, text)
 
 
 def make_service_directory(path: str) -> tuple[str, str]:
@@ -116,11 +116,13 @@ def config_files(*, directory: str) -> None:
         for name in CONFIG_FILES:
             files.write_durably(f"{target}/{name}", shipped(name).replace(_UNIT_COMMAND.encode(), os.fsencode(own)))
             path = shown_path(f"{target}/{name}")
-            say_result({"file": path}, path, click.echo)
+            say_result({"file": path}, path)
 
 
 CLAIMS = Form("demo", "expense-claim")
 COUNT = 200
+_DRAFT_EACH = 25
+"""Every claim of so many has a draft."""
 
 _PEOPLE = (("Lea Example", "lea"), ("Bob Sample", "bob"), ("Zoë Muster", "zoe"), ("Mia Beispiel", "mia"))
 _DEPARTMENTS = ("research", "sales", "accounting", "workshop", "library")
@@ -173,9 +175,9 @@ class SampleClaim:
             about = f'filename="{name}" mediatype="{self.receipt_type}" size="{len(self.receipt)}"'
             receipt = f"<receipt {about}>{path}</receipt>"
         values = {
-            "department": _of(_DEPARTMENTS, self.number // 3),
-            "city": _of(_CITIES, self.number),
-            "purpose": escape(f"<p><b>{_of(_PURPOSES, self.number // 2)}</b>, as agreed.</p>"),
+            "department": _DEPARTMENTS[self.number // 3 % len(_DEPARTMENTS)],
+            "city": _CITIES[self.number % len(_CITIES)],
+            "purpose": escape(f"<p><b>{_PURPOSES[self.number // 2 % len(_PURPOSES)]}</b>, as agreed.</p>"),
             "total": _euros(sum(cents for _, cents in self._items(save))),
             "approved": "false" if self.number % 3 else "true",
             "signature": f"data:image/png;base64,{b64encode(_sample('png')).decode()}" if save else "",
@@ -194,10 +196,6 @@ def _sample(suffix: str) -> bytes:
 
 def all_claims() -> Iterator[SampleClaim]:
     return (SampleClaim(number) for number in range(1, COUNT + 1))
-
-
-def _of(values: tuple[str, ...], number: int) -> str:
-    return values[number % len(values)]
 
 
 def _euros(cents: int) -> str:
@@ -220,10 +218,10 @@ def demo(*, directory: str) -> None:
     """
     file, _ = make_service_directory(resolved_place(directory))
     started = time.monotonic()
-    drafts = _fill(configuration.load(file, environment={}))
-    shown, command = shown_path(file), own_command()
-    click.echo(
-        f"{CLAIMS}: 200 documents, 1 of them deleted, {drafts} drafts, in {time.monotonic() - started:.1f} s\n\n"
+    _fill(configuration.load(file, environment={}))
+    shown, command, seconds = shown_path(file), own_command(), time.monotonic() - started
+    say(
+        f"{CLAIMS}: {COUNT} documents, 1 of them deleted, {COUNT // _DRAFT_EACH} drafts, in {seconds:.1f} s\n\n"
         f"Look at it:   {command} forms --config {shown}\n"
         f"Search it:    {command} search {CLAIMS} Lisbon --config {shown}\n"
         f"One document: {command} history {CLAIMS}/data/{SampleClaim(2).document} --config {shown}\n"
@@ -232,7 +230,7 @@ def demo(*, directory: str) -> None:
     )
 
 
-def _fill(effective: Effective) -> int:
+def _fill(effective: Effective) -> None:
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     records.note(settings.home, [keys.new()])
@@ -247,20 +245,18 @@ def _fill(effective: Effective) -> int:
         publishing = Publishing(dialect, plain, Definitions(router), PublicationServers(settings))
         publication = Publication(VersionRequest(wants_next=True), True, None, User("ada"), None)  # noqa: FBT003
         publishing.from_body([_sample("xhtml")], publication)
-        documents, drafts = Documents(router, dialect, access, codec), 0
+        documents = Documents(router, dialect, access, codec)
         with progress("storing", lambda: COUNT) as bar:
             for claim in all_claims():
                 for save, stage in enumerate(claim.stages):
                     _put(documents, claim, Collection.DATA, DATA_XML, claim.xml(save), stage)
                 if claim.receipt_name:
                     _put(documents, claim, Collection.DATA, claim.receipt_name, claim.receipt)
-                if claim.number % 25 == 0:
+                if claim.number % _DRAFT_EACH == 0:
                     _put(documents, claim, Collection.DRAFT, DATA_XML, claim.xml(len(claim.stages), Collection.DRAFT))
-                    drafts += 1
                 bar.step()
         address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(199).document)
         documents.delete(address, Delete(user=_ACCOUNTANT))
-        return drafts
 
 
 def _put(  # noqa: PLR0913, PLR0917 - a request has as many parts

@@ -63,7 +63,6 @@ def say_error(line: str) -> None:
 
 
 def summarize(line: str) -> None:
-    """Print a summary on standard error, unless the command is quiet."""
     if not is_quiet():
         say_error(line)
 
@@ -238,13 +237,11 @@ class ProgressBar:
             self._advance(steps)
 
     def done(self, problems: Iterable[str], *, tree: str, prefix: str) -> None:
-        """Print the problems of a step that is done."""
         for problem in problems:
             self.say_either({"tree": tree, "problem": problem}, safe(f"{prefix}{problem}"))
         self.step()
 
     def say_either(self, facts: Mapping[str, object], text: str, style: str = "") -> None:
-        """Print an object with ``--json``, else a line."""
         self.say(*((json_text(facts),) if is_json() else (text, style)))
 
     def say(self, line: str, style: str = "") -> None:

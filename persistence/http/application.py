@@ -526,7 +526,6 @@ def note_users(app: Flask, dialect: Dialect) -> None:
 
 
 def _require_within_limits() -> None:
-    """Make sure that a request is one that the key of its caller may send, if that is limited."""
     key: Key | None = request.environ.get(LIMITED_KEY)
     if key is None or (route := request.url_rule) is None:  # 404 and 405 touch nothing
         return

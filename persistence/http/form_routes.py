@@ -228,13 +228,12 @@ def diff(app: str, form: str, document: str) -> Response:
 @runtime.post(_HISTORY + "/restore", scope=RouteScope.NAMED)
 @runtime.post(_HISTORY + "/<name>/restore", scope=RouteScope.NAMED)
 def restore(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
-    """Answer ``POST /history/$app/$form/$document/restore``, or of an attachment; its body has no meaning."""
     drain(request.environ)
     address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
-    asked = api.parser.restore(request)
+    asked, precondition = api.parser.restore(request)
     note_in_audit(request.environ, details={"instant": asked.instant, "as_of": asked.as_of})
     reverting = api.services.reverting
-    plan = reverting.plan(address, asked)
+    plan = reverting.plan(address, asked, precondition)
     written = reverting.restore(plan)
     status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
     return empty(status, [*api.headers.of_write(written), *api.headers.of_notice(plan.notice)])
@@ -311,7 +310,6 @@ def listed(app: str | None = None, form: str | None = None) -> Response:
 @runtime.post("/form/<app>", scope=RouteScope.ALL, only_reads=True)
 @runtime.post("/form/<app>/<form>", scope=RouteScope.ALL, only_reads=True)
 def queried(app: str | None = None, form: str | None = None) -> Response:  # noqa: ARG001 - the query is in the body
-    """Answer ``POST /form/$app/$form``, whose query is in its body only."""
     user = api.parser.user(request)
     return answered(request.environ, api.services.forms.search(_sent(), user))
 
@@ -350,7 +348,6 @@ def all_forms_by_get() -> Response:
 
 @form_services.post("/publish", scope=RouteScope.ALL)
 def from_body() -> Response:
-    """Answer ``POST /fr/service/publish[?document-id=$document]``."""
     publication = _publication(request.args.get("document-id"))
     body = body_of(request.environ, LARGEST_TREE)
     return _published(api.shared.publishing.from_body(body, publication))
@@ -358,7 +355,6 @@ def from_body() -> Response:
 
 @designer.post("/publish/<document>", scope=RouteScope.ALL)
 def from_designer(document: str) -> Response:
-    """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
     publication = _publication(document)
     drain(request.environ)
     return _published(api.shared.publishing.from_designer(document, publication))
@@ -401,7 +397,6 @@ def _target() -> RemoteTarget | None:
 
 @form_services.route("/<app>/<form>/attachments", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def attachments(app: str, form: str) -> Response:
-    """Answer ``GET /fr/service/$app/$form/attachments?document=$document`` (spec crud 8.2)."""
     document = request.args.get("document")
     if not document:
         raise BadRequestError("the parameter document must name the document whose attachments are asked for")

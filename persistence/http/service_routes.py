@@ -145,7 +145,6 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
 
 @administration.post("/import", scope=RouteScope.ALL)
 def receive() -> Response:
-    """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""
     api.shared.administrators.require(request.environ, "import")
     sent = known_parameters(request.args.items(multi=True), IMPORT_PARAMETERS, "import")
     is_dry = flag(sent.get(_DRY_RUN) or None, _DRY_RUN) is True
@@ -163,7 +162,6 @@ def receive() -> Response:
 @administration.post("/purge/<app>/<form>", scope=RouteScope.NAMED)
 @administration.post("/purge/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def purge(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-    """Answer ``POST /purge/$app/$form/$document``; its body has no meaning."""
     # ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
     # with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
     drain(request.environ)
@@ -195,7 +193,6 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
 @administration.post("/change/<app>/<form>", scope=RouteScope.NAMED)
 @administration.post("/change/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def change(app: str, form: str, document: str | None = None) -> Response:
-    """Answer ``POST /change/$app/$form/$document?owner=zoe&group=staff``, or of a form, with ``owned-by=bob``."""
     drain(request.environ)
     api.shared.administrators.require(request.environ, "change owners and stages")
     asked = known_parameters(request.args.items(multi=True), FACTS_PARAMETERS, "change")
@@ -239,7 +236,6 @@ def reencrypt(app: str, form: str) -> Response:
 # To callers whose API keys the settings name (spec crud 6.6).
 @administration.post("/token/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def issue_token(app: str, form: str, document: str) -> Response:
-    """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
     drain(request.environ)
     api.shared.token_issuers.require(request.environ, "issue access tokens")
     operations = (request.args.get("operations") or "").split(",")
@@ -252,7 +248,6 @@ def issue_token(app: str, form: str, document: str) -> Response:
 
 @administration.get("/changes", scope=RouteScope.ALL)
 def follow() -> Response:
-    """Answer ``GET /changes?since=CURSOR&limit=100&wait=30``."""
     api.shared.administrators.require(request.environ, "follow changes")
     asked = known_parameters(request.args.items(multi=True), CHANGES_PARAMETERS, "event feed")
     page = api.shared.changes.page(

@@ -102,17 +102,14 @@ class Instruments:
         self.received = counter("persistence_received_bytes", "Bytes of request bodies that were read.", ("kind",))
         self.sent = counter("persistence_sent_bytes", "Bytes of response bodies.", ("kind",))
         self.fsyncs = histogram("persistence_fsync_seconds", "Seconds of an fsync.", buckets=_FSYNCS)
-        name, meaning = "persistence_lock_wait_seconds", "Seconds until a writer had its lock."
-        self.lock_waits = histogram(name, meaning, buckets=_WAITS)
+        waits = partial(histogram, buckets=_WAITS)
+        self.lock_waits = waits("persistence_lock_wait_seconds", "Seconds until a writer had its lock.")
         self.lock_timeouts = counter("persistence_lock_timeouts", "Writers that waited for a lock in vain.")
-        name, meaning = "persistence_database_wait_seconds", "Seconds until a connection was there."
-        self.pool_waits = histogram(name, meaning, buckets=_WAITS)
-        name, meaning = "persistence_database_timeouts", "Requests that waited for a connection in vain."
-        self.pool_timeouts = counter(name, meaning)
+        self.pool_waits = waits("persistence_database_wait_seconds", "Seconds until a connection was there.")
+        self.pool_timeouts = counter("persistence_database_timeouts", "Requests that waited for a connection in vain.")
         self.pool_waiting = summed("persistence_database_waiting", "Requests that wait for a connection.")
         self.pool_in_use = summed("persistence_database_connections", "Connections in use.")
-        name, meaning = "persistence_database_open_connections", "Connections that are open, in use or not."
-        self.pool_open = summed(name, meaning)
+        self.pool_open = summed("persistence_database_open_connections", "Connections that are open, in use or not.")
         self.pool_most = summed("persistence_database_most_connections", "Connections that may be open.")
         self.workers = summed("persistence_workers", "Worker processes that are alive.")
         name = "persistence_index_delay_seconds"
@@ -260,10 +257,8 @@ class Plots:
         for before, after in pairwise(sorted(samples)):
             between = after.at - before.at
             if between <= _LONGEST_GAP and after.requests >= before.requests:
-                rate, error_rate = (
-                    (after.requests - before.requests) / between,
-                    (after.errors - before.errors) / between,
-                )
+                rate = (after.requests - before.requests) / between
+                error_rate = (after.errors - before.errors) / between
                 counted = [b - a for a, b in zip(before.classes, after.classes, strict=True)]
                 found.append(Span(after.at, rate, error_rate, _quantile(counted, 0.5), _quantile(counted, 0.95)))
         return found

@@ -31,7 +31,7 @@ from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
-from persistence.services.rules import Delete, Get, Revert
+from persistence.services.rules import Delete, Get
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -42,11 +42,8 @@ def address_of(app: str, form: str, collection: str, document: str, name: str = 
 
 
 def document_path(endpoint: str, address: DocumentAddress, **values: Any) -> str:
-    form = address.form
-    collection, document = address.collection.value, address.document
-    return url_for(
-        f"{NAME}.{endpoint}", app=form.app, form=form.name, collection=collection, document=document, **values
-    )
+    names: dict[str, Any] = {"app": address.form.app, "form": address.form.name, "document": address.document}
+    return url_for(f"{NAME}.{endpoint}", collection=address.collection.value, **names, **values)
 
 
 def asked_instant(name: str = "at") -> Instant | None:
@@ -72,9 +69,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'
 def preview_of(content_type: str | None) -> str:
     """Return how an attachment can be shown: ``image``, ``pdf``, or empty."""
     kind = (content_type or "").partition(";")[0].strip().lower()
-    if kind not in SHOWN_TYPES:
-        return ""
-    return "image" if kind.startswith("image/") else ("pdf" if kind == "application/pdf" else "")
+    return {"image": "image", "application": "pdf"}.get(kind.partition("/")[0], "") if kind in SHOWN_TYPES else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +270,10 @@ class DocumentPages:
         )
 
     def _revert(self, values: Values) -> Question:
-        address, reverting = _address(values), histories.Reverting(self.documents)
+        address = address_of(values["app"], values["form"], "data", values["document"])
+        reverting = histories.Reverting(self.documents)
         instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
-        plan = reverting.plan(address, Revert(instant=instant))
+        plan = reverting.plan(address, Get(instant=instant))
         older, current, is_deleted = plan.file.older, plan.file.current, plan.file.is_deleted
         tag = "" if current is None else current.etag
 
@@ -291,7 +287,7 @@ class DocumentPages:
                     f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
                     "Look at the document again."
                 )
-            reverting.restore(reverting.plan(address, Revert(instant=instant, user=User(name=by))))
+            reverting.restore(reverting.plan(address, Get(instant=instant, user=User(name=by))))
             return Done(translated("The revision of {revision} is the current one again.", revision=older.modified))
 
         by = translated(" by {name}", name=older.modifier) if older.modifier else ""
@@ -313,7 +309,7 @@ class DocumentPages:
         return Question(title, tuple(effects), button, document_path("document", address), do, sent=sent)
 
     def _break_lease(self, values: Values) -> Question:
-        address = _address(values)
+        address = address_of(values["app"], values["form"], "data", values["document"])
         storage = self.documents.router.of(address.form).data.storage
 
         def do(_by: str) -> Done:
@@ -424,7 +420,7 @@ class DocumentPages:
 
         def restore(each: _Selected, user: User) -> None:
             instant = histories.before_current(self.documents, each.address)
-            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=user)))
+            reverting.restore(reverting.plan(each.address, Get(instant=instant, user=user)))
 
         effects = ("The last revision becomes the current one, as a new revision of yours.",)
         return self._question(values, "restore", effects, restore, "Documents brought back: {count}.")
@@ -434,9 +430,11 @@ class DocumentPages:
         stage = short(values["stage"], "stage")
         if group and not owner:
             raise errors.BadRequestError("a group needs an owner")
+        to = partial(FactsChange, owner=None, stage=stage or "")
         if values["change"] == "owner":
             member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
             what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
+            to = partial(FactsChange, owner=User(name=owner, group=group), stage=None)
         elif values["change"] == "stage":
             what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
         else:
@@ -448,13 +446,7 @@ class DocumentPages:
         )
 
         def change(each: _Selected, user: User) -> None:
-            is_owner = values["change"] == "owner"
-            to = (
-                FactsChange(user, User(name=owner, group=group), None)
-                if is_owner
-                else FactsChange(user, None, stage or "")
-            )
-            self.documents.change_facts(each.address, each.tag, to)
+            self.documents.change_facts(each.address, each.tag, to(user))
 
         return self._question(values, "change", effects, change, "Documents changed: {count}.")
 
@@ -480,11 +472,8 @@ class DocumentPages:
         with ZipStream() as archive:
             for name in names:
                 main = DocumentAddress(form, Collection.DATA, name)
-                storage, own, taken = (
-                    self.documents.router.of(form).storage,
-                    self._last_content(main).file_names,
-                    {DATA_XML},
-                )
+                storage, taken = self.documents.router.of(form).storage, {DATA_XML}
+                own = self._last_content(main).file_names
                 stored = storage.sidecar(main)
                 for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
                     shown = file if file == DATA_XML else _free_name(file_name(own.get(file, file)), taken)
@@ -530,10 +519,6 @@ def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision]
     begin = (number - 1) * REVISIONS_SHOWN
     # One more than is shown: the last one of a page is compared with the one before it.
     return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
-
-
-def _address(values: Values) -> DocumentAddress:
-    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

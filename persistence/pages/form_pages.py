@@ -116,7 +116,6 @@ class ServedForms:
                 self._thread = None
 
     def routes(self) -> Iterator[Route]:
-        """Yield the route of every form, unordered."""
         known = set[Form]()
         for provider in self.providers.local:
             for form in provider.storage.forms():
@@ -345,12 +344,8 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
             continue
         for begin, (_, hint) in _BOUNDS.items():
             yield f"{begin}{column.path}", column.label, _INPUTS.get(column.type, "number"), hint, {}
-    counts = shown.counts
-    for name, found in (
-        ("stage", counts.stages if counts else ()),
-        ("owner", counts.owners if counts else ()),
-        ("by", counts.modifiers if counts else ()),
-    ):
+    counts = shown.counts or DocumentCounts()
+    for name, found in (("stage", counts.stages), ("owner", counts.owners), ("by", counts.modifiers)):
         options = {each: each for each in sorted(found)} if 0 < len(found) <= limits.MOST_OPTIONS else {}
         yield name, translated(_FACTS[name]), "text", "exactly", options
 
@@ -442,7 +437,6 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
 
 
 def table_file(shown: ShownVersion, suffix: str) -> AnyResponse:
-    """Send the table of documents as a file, with the suffix ``csv`` or ``xlsx``."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     if suffix == "csv":
@@ -518,7 +512,6 @@ class FormPages:
         )
 
     def search(self) -> str:
-        """Show the documents of each form in which a text is found, the last saved first."""
         text = request.args.get("q", "").strip()
         if len(text) > limits.LONGEST_SEARCHED:
             raise errors.BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
@@ -550,7 +543,6 @@ class FormPages:
         return lambda app, form, version=None: view(shown_version(self.forms, app, form, version))
 
     def deleted(self, shown: ShownVersion) -> str:
-        """Show what was deleted last, of the first ones with what the last revision of each was called."""
         titles = dict[str, str]()
         for each in shown.deleted[: limits.ROWS_SHOWN]:
             address = DocumentAddress(shown.form, Collection.DATA, each.document)

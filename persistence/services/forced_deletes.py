@@ -160,7 +160,7 @@ class ForcedDeletes:
         if self.access is not None:
             subject = subject_of(route, address, found.sidecar, 0)
             operations = self.access.allow(PURGING, subject, delete.user, delete.token)
-        return Removed(address, found.sidecar.version, None, operations)
+        return Removed(found.sidecar.version, None, operations)
 
 
 def _has_older(route: Route, address: DocumentAddress) -> bool:
@@ -216,8 +216,7 @@ class PurgeRequests:
                     totals.add(result)
                 elif len(problems) < MOST_PURGE_PROBLEMS:
                     problems.append(str(result))
-        numbers = {"bytes" if name == "freed" else name: number for name, number in asdict(totals).items()}
-        attributes = attributes_of({"dry-run": dry, **numbers})
+        attributes = attributes_of({"dry-run": dry, **asdict(totals)})
         return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()
 
 
@@ -237,7 +236,7 @@ class DocumentPurge:
         if current is None or current.version not in self.selected.versions:
             return PurgeTotals()
         if self._is_removed(current):
-            return PurgeTotals(documents=1, freed=self.purging.store.freed_by_folder(self.main))
+            return PurgeTotals(documents=1, bytes=self.purging.store.freed_by_folder(self.main))
         return self.purging.plan(self.main, self._rules).totals
 
     def purge(self) -> PurgeTotals:

@@ -123,7 +123,7 @@ class PurgeTotals:
     documents: int = 0
     drafts: int = 0
     attachments: int = 0
-    freed: int = 0
+    bytes: int = 0
 
     def add(self, other: PurgeTotals) -> None:
         for name, number in asdict(other).items():
@@ -169,7 +169,7 @@ class PurgePlan:
         newest = newest_of(self.store, draft) if rules.drafts is not None else None
         if newest is not None and _is_before(newest, rules.drafts):
             self.draft, self.totals.drafts = newest, 1
-            self.totals.freed += self.store.freed_by_folder(draft)
+            self.totals.bytes += self.store.freed_by_folder(draft)
         current = self.store.sidecar(main)
         if current is not None and current.deleted and _is_before(current, rules.tombstones):
             # Attachments are saved before the data: a newer one is of a document that is being saved again.
@@ -187,7 +187,7 @@ class PurgePlan:
 
     def _plan_document(self, tombstone: Sidecar) -> None:
         self.tombstone, self.totals.documents = tombstone, 1
-        self.totals.freed += self.store.freed_by_folder(self.main)
+        self.totals.bytes += self.store.freed_by_folder(self.main)
         for name in self.store.names(self.main):
             address = self.main.moved(Collection.DATA, name)
             if address.is_main:
@@ -197,7 +197,7 @@ class PurgePlan:
             if sidecar is not None and bodies is not None:
                 self.files.append(RemovedFile(address, sidecar, older))
                 self.totals.attachments += 1
-                self.totals.freed += bodies
+                self.totals.bytes += bodies
 
     def _plan_file(self, address: DocumentAddress) -> None:
         sidecar = self.store.sidecar(address)
@@ -211,9 +211,9 @@ class PurgePlan:
         if gone:
             self.older.append((address, gone))
             self.totals.revisions += len(gone)
-            self.totals.freed += sum(self.store.freed(address, each) for each in gone)
+            self.totals.bytes += sum(self.store.freed(address, each) for each in gone)
             if not address.is_main:
-                self.totals.freed += self._bodies(address, None, gone) or 0
+                self.totals.bytes += self._bodies(address, None, gone) or 0
 
     def _remove(
         self, address: DocumentAddress, current: Sidecar, older: Sequence[Instant], *, is_orphan: bool = False
@@ -221,8 +221,8 @@ class PurgePlan:
         totals = self.totals
         self.files.append(RemovedFile(address, current, older, is_orphan))
         totals.attachments += 1
-        totals.freed += sum(self.store.freed(address, each) for each in (None, *older))
-        totals.freed += self._bodies(address, current, older) or 0
+        totals.bytes += sum(self.store.freed(address, each) for each in (None, *older))
+        totals.bytes += self._bodies(address, current, older) or 0
 
     def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
         found = [self.store.read_older(address, each, content=False) for each in older]
