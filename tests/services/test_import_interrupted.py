@@ -17,10 +17,9 @@ from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 from persistence.storage.store import Store
-from tests.imports.archives import tree
-from tests.imports.importing import LARGEST, export_of, importer, lines_source, run
-from tests.imports.test_json_lines import T1, T2, T3, line
 from tests.initialised import initialised
+from tests.services.test_import_json_lines import T1, T2, T3, line
+from tests.services.transferring import LARGEST, export_of, importer, lines_source, run, tree
 
 STEPS = ((files, "rename"), (files, "sync"), (files, "link_descriptor"), (files, "keep_as"), (files, "sync_open"))
 
