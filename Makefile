@@ -93,6 +93,9 @@ HOUSE := tests/test_house.py tests/test_layering.py tests/test_expressions.py te
 # The rigs of the long runs, and the tests of the rigs themselves. They use all of the machine's resources.
 RIGS := rigs index/test_racing.py maintenance/test_kills.py
 
+# What the provider API shows of a runtime's requests, beside the sequences that check-runtime plays.
+RUNTIME := tests/http/test_provider_contract.py tests/http/test_purging.py
+
 # Tests in a browser, which has a target of its own.
 BROWSED := pages/browsed
 
@@ -117,8 +120,8 @@ test-postgresql: install ## repeat the tests of the interface with forms in Post
 		$(BROWSED:%=--ignore=tests/%) tests/http tests/pages tests/s3/test_http.py
 
 test-runtime: install ## play what each release of the runtime sends, with forms in a tree and in PostgreSQL (1 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" -n $(JOBS) --dist loadgroup tests/http/runtime tests/cli/test_check_runtime.py
-	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" --postgresql -n $(JOBS) --dist loadgroup tests/http/runtime
+	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" -n $(JOBS) --dist loadgroup $(RUNTIME) tests/cli/test_check_runtime.py
+	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" --postgresql -n $(JOBS) --dist loadgroup $(RUNTIME)
 
 test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt
