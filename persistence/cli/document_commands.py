@@ -75,7 +75,7 @@ from persistence.services import definition_texts, histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, FactsChange
-from persistence.services.rules import AdministratorAccess, Revert
+from persistence.services.rules import AdministratorAccess, Get
 from persistence.services.searching import MergedHits, with_leased
 from persistence.storage.storage import RevisionStorage
 
@@ -393,7 +393,7 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     tree = choice.tree_of(address.form)
     with opened_documents(tree) as documents:
         reverting = histories.Reverting(documents)
-        asked = Revert(instant=instant or histories.before_current(documents, address), user=by)
+        asked = Get(instant=instant or histories.before_current(documents, address), user=by)
         plan = reverting.plan(address, asked)
         if not dry_run:
             reverting.restore(plan)

@@ -67,11 +67,11 @@ from persistence.providers.router import Router, loaded
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport
 from persistence.services.exporting import Export, Exporting, parse_search
-from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
+from persistence.services.import_plans import ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
-from persistence.services.moves import AttachmentMove, Move, MoveReport, MoveSource, MoveTarget
-from persistence.services.transfers import TransferOutcome, TransferResult
+from persistence.services.moves import AttachmentMove, Move, MoveSource, MoveTarget
+from persistence.services.transfers import ImportReport, MoveReport, TransferOutcome, TransferResult
 from persistence.settings import Effective, Settings
 from persistence.storage import files, owner
 from persistence.storage.root import tree_around

@@ -212,12 +212,20 @@ OTHER = Difference(DiffKind.OTHER)
 
 
 def differences(
-    older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False, in_removed: bool = False
+    older: DataNode | None,
+    newer: DataNode | None,
+    outline: Outline,
+    *,
+    by_position: bool = False,
+    in_removed: bool = False,
 ) -> Iterator[Difference]:
     """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else."""
     # An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
     # ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real
     # system (spec runtime 8).
+    if older is None or newer is None:
+        yield OTHER
+        return
     comparison = _Comparison(by_position=by_position, in_removed=in_removed)
     yield from comparison.within(older, newer, outline.root, ())
     if comparison.differs_elsewhere:

@@ -23,8 +23,8 @@ from persistence.maintenance.tree_walk import OWN
 from persistence.model.addresses import Form
 from persistence.model.sidecar import HashedPieces, digest_of, digest_text, fresh_id
 from persistence.model.texts import next_after
-from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
-from persistence.services.transfers import TransferResult
+from persistence.services.moves import Move, MoveSource, MoveTarget
+from persistence.services.transfers import MoveReport, TransferResult
 from persistence.storage import files, owner, root
 from persistence.storage.attachments import BodiesReader, SplitStorage
 from persistence.storage.layout import (

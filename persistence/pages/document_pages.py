@@ -31,7 +31,7 @@ from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
-from persistence.services.rules import Delete, Get, Revert
+from persistence.services.rules import Delete, Get
 from persistence.storage.storage import NO_REVISIONS
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
@@ -274,7 +274,7 @@ class DocumentPages:
         address = address_of(values["app"], values["form"], "data", values["document"])
         reverting = histories.Reverting(self.documents)
         instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
-        plan = reverting.plan(address, Revert(instant=instant))
+        plan = reverting.plan(address, Get(instant=instant))
         older, current, is_deleted = plan.file.older, plan.file.current, plan.file.is_deleted
         tag = "" if current is None else current.etag
 
@@ -288,7 +288,7 @@ class DocumentPages:
                     f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
                     "Look at the document again."
                 )
-            reverting.restore(reverting.plan(address, Revert(instant=instant, user=User(name=by))))
+            reverting.restore(reverting.plan(address, Get(instant=instant, user=User(name=by))))
             return Done(translated("The revision of {revision} is the current one again.", revision=older.modified))
 
         by = translated(" by {name}", name=older.modifier) if older.modifier else ""
@@ -421,7 +421,7 @@ class DocumentPages:
 
         def restore(each: _Selected, user: User) -> None:
             instant = histories.before_current(self.documents, each.address)
-            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=user)))
+            reverting.restore(reverting.plan(each.address, Get(instant=instant, user=user)))
 
         effects = ("The last revision becomes the current one, as a new revision of yours.",)
         return self._question(values, "restore", effects, restore, "Documents brought back: {count}.")

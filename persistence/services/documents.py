@@ -502,7 +502,7 @@ class Documents:
         document = own if address.is_main else rules.must_live(main, address.main)
         subject = rules.subject_of(route, address, document.sidecar, 0)
         operations = self.access.to_delete(subject, delete.user, delete.token)
-        return rules.Removed(address, own.sidecar.version, None, operations), rules.tombstone_of(own, delete.user)
+        return rules.Removed(own.sidecar.version, None, operations), rules.tombstone_of(own, delete.user)
 
     def checked(
         self,

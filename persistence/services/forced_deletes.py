@@ -158,7 +158,7 @@ class ForcedDeletes:
         if self.access is not None:
             subject = subject_of(route, address, found.sidecar, 0)
             operations = self.access.allow(PURGING, subject, delete.user, delete.token)
-        return Removed(address, found.sidecar.version, None, operations)
+        return Removed(found.sidecar.version, None, operations)
 
 
 def _has_older(route: Route, address: DocumentAddress) -> bool:

@@ -49,7 +49,6 @@ from persistence.services.documents import protecting, version_of_new
 from persistence.services.import_plans import (
     ImportedRevision,
     ImportPlan,
-    ImportReport,
     ImportSource,
     ImportUnit,
     OnConflict,
@@ -61,7 +60,14 @@ from persistence.services.import_plans import (
 )
 from persistence.services.import_sources import sent_source
 from persistence.services.rules import living
-from persistence.services.transfers import TransferOutcome, TransferResult, batches, store_next, update_views
+from persistence.services.transfers import (
+    ImportReport,
+    TransferOutcome,
+    TransferResult,
+    batches,
+    store_next,
+    update_views,
+)
 from persistence.storage.commit import Upload
 from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision

@@ -20,16 +20,7 @@ from persistence.model.queries import FormPattern
 from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, described
 from persistence.model.texts import Instant
 from persistence.services.documents import DataRevision, living_revisions, opened_revision
-from persistence.services.transfers import (
-    KINDS,
-    TransferOutcome,
-    TransferReport,
-    TransferResult,
-    batches,
-    mains_of,
-    store_next,
-    update_views,
-)
+from persistence.services.transfers import TransferOutcome, TransferResult, batches, mains_of, store_next, update_views
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
@@ -302,38 +293,6 @@ class MoveTarget:
                 if isinstance(address, DocumentAddress) and not (address.is_main or state.is_apart) and state.size > 0
             ]
         return None if not wrong else f"the body of {wrong[0][0]} of {wrong[0][1].instant} is not in its place"
-
-
-_RESULTS = tuple(map(TransferResult, ("moved", "there", "removed", "changing", "refused")))  # those of none, too
-
-
-@dataclass
-class MoveReport(TransferReport):
-    """Counts the outcomes of one pass; ``size`` are the bytes of contents."""
-
-    size: int = 0
-
-    def add(self, outcome: TransferOutcome) -> None:
-        super().add(outcome)
-        self.revisions += outcome.placed
-        self.size += outcome.size
-
-    def _by_kind(self) -> dict[str, dict[str, int]]:
-        return {
-            kind: {each.value: self.counts[is_definition, each] for each in _RESULTS}
-            for is_definition, kind in KINDS.items()
-        }
-
-    def facts(self) -> dict[str, object]:
-        return {**self._by_kind(), "revisions": self.revisions, "bytes": self.size}
-
-    def line(self, *, is_dry: bool = False) -> str:
-        parts = []
-        for kind, counts in self._by_kind().items():
-            (_, moved), (_, there), *others = counts.items()
-            more = "".join(f", {count} {name}" for name, count in others if count)
-            parts.append(f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already{more}")
-        return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / (1 << 20):.1f} MiB"
 
 
 _ATTEMPTS = 5

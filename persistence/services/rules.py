@@ -104,22 +104,6 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Revert:
-    """A request to bring back an older revision: that of an ``instant``, or the one that was current ``as_of`` one."""
-
-    version: versions.VersionRequest = versions.ABSENT
-    instant: Instant | None = None
-    as_of: Instant | None = None
-    precondition: versions.Precondition = versions.NO_PRECONDITION
-    user: User = ANONYMOUS
-    token: str | None = None
-
-    @property
-    def get(self) -> Get:
-        return Get(version=self.version, instant=self.instant, as_of=self.as_of, user=self.user, token=self.token)
-
-
-@dataclass(frozen=True, slots=True)
 class Delete:
     """A DELETE of one resource, or of all data of a form. Only a proxy sends ``origin``."""
 
@@ -193,7 +177,6 @@ class Cleared:
 class Removed:
     """A resource that is gone; without a ``tombstone`` it left no trace (drafts)."""
 
-    address: Address
     version: int
     tombstone: Sidecar | None
     operations: Operations | None

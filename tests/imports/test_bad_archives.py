@@ -12,9 +12,8 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_CAUSE
-from persistence.services.import_plans import ImportReport
 from persistence.services.import_sources import FilesSource, FolderFiles, ZipFiles, open_source
-from persistence.services.transfers import TransferOutcome
+from persistence.services.transfers import ImportReport, TransferOutcome
 from persistence.storage.store import Store
 from tests.imports.archives import tree, zipped
 from tests.imports.importing import LARGEST, importer, results, run, zip_source
