@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from persistence.client.client_documents import HeaderPairs
 from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.dialect import ORBEON
 from persistence.errors import ConflictError, one_line
-from persistence.forms.messages import read_children, read_differences, read_history, read_values, text_in, write_lock
+from persistence.forms.messages import ListedForm, read_differences, read_forms, read_history, read_values, write_lock
 from persistence.forms.search_xml import read_search_answer
 from persistence.model.addresses import DATA_XML, FORM_XHTML, LIBRARY_FORM
 from persistence.model.permissions import ANONYMOUS, Role, User, credentials_of
@@ -119,14 +119,6 @@ RELEASES: Mapping[str, Release] = {
 }
 
 
-class ListEntry(NamedTuple):
-    """A version in the list of forms, as far as the proxy looks at it."""
-
-    form: str
-    version: int
-    has_permissions: bool
-
-
 class RuntimeProxy:
     """A proxy in front of a service, for the forms of one application of its own, ``app``.
 
@@ -177,17 +169,18 @@ class RuntimeProxy:
 
         Raises ``ConflictError`` if it has the application already, and the error of a refusal.
         """
-        if _read_list(self.send("GET", ("form", self.app), LEA, query=RELEASES["2023.1"].all_versions, also=())):
+        if _read(read_forms, self.send("GET", ("form", self.app), LEA, query=RELEASES["2023.1"].all_versions, also=())):
             raise ConflictError(f"there is an application {self.app} already")
 
     # Definitions.
 
-    def listed(self, form: str, query: HeaderPairs, user: User = BOB) -> list[ListEntry]:
-        return _read_list(self.send("GET", ("form", self.app, form), user, query=query))
+    def listed(self, form: str, query: HeaderPairs, user: User = BOB) -> list[ListedForm]:
+        return _read(read_forms, self.send("GET", ("form", self.app, form), user, query=query))
 
-    def posted_list(self) -> list[ListEntry]:
+    def posted_list(self) -> list[ListedForm]:
         """Return the latest versions, as the home page asks for them."""
-        return _read_list(self.send("POST", ("form",), BOB, _LATEST.format(self.app).encode(), fields=XML_FIELDS))
+        body = _LATEST.format(self.app).encode()
+        return _read(read_forms, self.send("POST", ("form",), BOB, body, fields=XML_FIELDS))
 
     def publish(self, form: str, asked: int | str | None) -> ServiceAnswer:
         """Publish the latest version, the ``next`` one, or one by number, as the proxy understands the list."""
@@ -371,17 +364,6 @@ def _existing(found: ServiceAnswer) -> dict[str, str]:
         return {}
     names = {"Created-Existing": "Created", "Username-Existing": "Username", "Group-Existing": "Group"}
     return {name: value for name, stored in names.items() if (value := field(found, stored))}
-
-
-def _read_list(answer: ServiceAnswer) -> list[ListEntry]:
-    found = list[ListEntry]()
-
-    def take(form: Any) -> None:
-        name, version = (text_in(form.find(f"form-{each}")) for each in ("name", "version"))
-        found.append(ListEntry(name, int(version), form.find("permissions") is not None))
-
-    _read(lambda pieces: read_children(pieces, take), answer)
-    return found
 
 
 def _read(read: Callable[[Iterable[bytes]], T], answer: ServiceAnswer) -> T:

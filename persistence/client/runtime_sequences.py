@@ -120,7 +120,7 @@ def _lists(release: Release) -> Iterator[SequenceStep]:
         return _joined(each.version for each in proxy.listed(LEAVE, release.latest or ()))
 
     def home(proxy: RuntimeProxy) -> str:
-        return _joined(f"{form} {version}" for form, version, _ in sorted(proxy.posted_list()))
+        return _joined(sorted(f"{each.form.name} {each.version}" for each in proxy.posted_list()))
 
     both = "versions 1 2; with permissions 1 2"
     for form in (LEAVE, CLOSED, HIDDEN, LIBRARY_FORM):

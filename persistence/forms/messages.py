@@ -341,6 +341,7 @@ class ListedForm:
     titles: Mapping[str, str]
     operations: frozenset[str]
     is_available: bool
+    has_permissions: bool
 
 
 def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
@@ -354,6 +355,7 @@ def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
             titles={title.get(LANGUAGE, ""): text_in(title) for title in form.findall("title")},
             operations=frozenset(form.get("operations", "").split()),
             is_available=text_in(form.find("available")).strip() != "false",
+            has_permissions=form.find("permissions") is not None,
         )
 
     return read_each(pieces, read)[1]

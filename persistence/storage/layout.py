@@ -297,7 +297,6 @@ class Layout:
 
     @lru_cache(NAMES_KEPT // 4)  # noqa: B019 - a layout is a small value
     def paths(self, address: Address) -> FilePaths:
-        """Return where a resource lies."""
         if isinstance(address, DefinitionAddress):
             folder = f"{_DEFINITIONS}/{address.version}"
         else:
