@@ -17,20 +17,8 @@ from sys import getsizeof
 from typing import Self
 from xml.parsers import expat
 
+from persistence import limits
 from persistence.errors import MalformedXmlError, one_line
-from persistence.limits import (
-    DEEPEST,
-    LONGEST_NAMESPACE,
-    LONGEST_TOKEN,
-    LONGEST_XML_NAME,
-    MOST_ATTRIBUTES,
-    MOST_ELEMENTS,
-    MOST_NAME_BYTES,
-    MOST_NAMES,
-    MOST_NAMESPACES,
-    XML_LONG_STEP,
-    XML_STEP,
-)
 
 ENCODINGS = frozenset(
     {
@@ -134,8 +122,8 @@ class Streaming:
     # The end of ``read``, or of its ``with`` block, breaks the cycle of parser and handlers, which frees the memory at
     # once. Handlers that subclasses override call the inherited one. Bytes are buffered to whole steps, whatever the
     # lengths of pieces.
-    most_elements = MOST_ELEMENTS
-    most_names = MOST_NAMES
+    most_elements = limits.MOST_ELEMENTS
+    most_names = limits.MOST_NAMES
 
     def __init__(self) -> None:
         self._names: dict[str, str | None] = {}
@@ -145,7 +133,7 @@ class Streaming:
         self._begin = b""
         self._fed = 0
         self._token = bytearray()
-        self._next = XML_STEP
+        self._next = limits.XML_STEP
         self._declared = 0
         self.depth = 0
         self._elements = 0
@@ -199,10 +187,10 @@ class Streaming:
         self.depth += 1
         self._elements += 1
         if (
-            self.depth > DEEPEST
+            self.depth > limits.DEEPEST
             or self._elements > self.most_elements
-            or len(name) > LONGEST_XML_NAME
-            or len(attributes) > MOST_ATTRIBUTES
+            or len(name) > limits.LONGEST_XML_NAME
+            or len(attributes) > limits.MOST_ATTRIBUTES
         ):
             raise past_limits(name, attributes, self.depth, self.most_elements)
 
@@ -211,10 +199,10 @@ class Streaming:
 
     def declare(self, _prefix: str | None, namespace: str | None) -> None:
         self._declared += 1
-        if self._declared > MOST_NAMESPACES:
-            raise MalformedXmlError(f"the XML has more than {MOST_NAMESPACES} namespaces declared at a time")
+        if self._declared > limits.MOST_NAMESPACES:
+            raise MalformedXmlError(f"the XML has more than {limits.MOST_NAMESPACES} namespaces declared at a time")
         if namespace is not None:
-            most = LONGEST_NAMESPACE if namespace.isascii() else LONGEST_NAMESPACE // 4
+            most = limits.LONGEST_NAMESPACE if namespace.isascii() else limits.LONGEST_NAMESPACE // 4
             if len(namespace) > most:
                 raise MalformedXmlError(f"the XML has a namespace of more than {most} characters")
 
@@ -247,13 +235,15 @@ class Streaming:
         unfinished = self._fed - self.parser.CurrentByteIndex
         if unfinished <= len(piece):
             self._token = bytearray(piece[len(piece) - unfinished :])
-            self._next = XML_STEP
+            self._next = limits.XML_STEP
         else:
             self._token += piece
-            self._next = XML_STEP if unfinished < XML_LONG_STEP else XML_LONG_STEP
-            if unfinished > LONGEST_TOKEN:
-                raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
-            most = MOST_ATTRIBUTES + MOST_NAMESPACES
+            self._next = limits.XML_STEP if unfinished < limits.XML_LONG_STEP else limits.XML_LONG_STEP
+            if unfinished > limits.LONGEST_TOKEN:
+                raise MalformedXmlError(
+                    f"the XML has a tag, comment or the like of more than {limits.LONGEST_TOKEN} bytes"
+                )
+            most = limits.MOST_ATTRIBUTES + limits.MOST_NAMESPACES
             if self._token.count(b"=") > most:
                 text = self._token.decode(markup_codec_of(self._begin), "ignore")
                 if next(islice(tag_attributes(text), most, None), None) is not None:
@@ -274,8 +264,10 @@ class Streaming:
             raise MalformedXmlError(f"the XML has more than {self.most_names} different names")
         self._name_bytes += sum(map(getsizeof, islice(reversed(names), len(names) - self._measured)))
         self._measured = len(names)
-        if self._name_bytes > MOST_NAME_BYTES:
-            raise MalformedXmlError(f"the XML has names of more than {MOST_NAME_BYTES} bytes, with their namespaces")
+        if self._name_bytes > limits.MOST_NAME_BYTES:
+            raise MalformedXmlError(
+                f"the XML has names of more than {limits.MOST_NAME_BYTES} bytes, with their namespaces"
+            )
 
 
 class XmlCheck(Streaming):
@@ -287,7 +279,7 @@ class XmlCheck(Streaming):
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         parser = self.parser
-        if piece.count(b"=") + self._token.count(b"=") > MOST_ATTRIBUTES:  # maybe of one element
+        if piece.count(b"=") + self._token.count(b"=") > limits.MOST_ATTRIBUTES:  # maybe of one element
             parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
             super()._parse(piece, is_final=is_final)
             self._note_long_names()  # one of an attribute here may be one of an element later
@@ -306,7 +298,7 @@ class XmlCheck(Streaming):
         begun = starts.qsize()
         self._note_long_names()
         highest = self.depth + max(max(map(sub, ends, count()), default=0), begun - len(ends))
-        if self._has_long_name or highest > DEEPEST or self._elements + begun > self.most_elements:
+        if self._has_long_name or highest > limits.DEEPEST or self._elements + begun > self.most_elements:
             self._judge_each(starts, ends)
         else:
             self.depth += begun - len(ends)
@@ -315,7 +307,7 @@ class XmlCheck(Streaming):
     def _note_long_names(self) -> None:
         if len(self._names) != self._measured:
             new = islice(reversed(self._names), len(self._names) - self._measured)
-            self._has_long_name |= any(len(name or "") > LONGEST_XML_NAME for name in new)
+            self._has_long_name |= any(len(name or "") > limits.LONGEST_XML_NAME for name in new)
 
     def _judge_each(self, starts: SimpleQueue[str], ends: list[int]) -> None:
         ended = 0
@@ -328,17 +320,17 @@ class XmlCheck(Streaming):
 
 
 def past_limits(name: str, attributes: dict[str, str], depth: int, most_elements: int) -> MalformedXmlError:
-    if len(attributes) > MOST_ATTRIBUTES:
+    if len(attributes) > limits.MOST_ATTRIBUTES:
         return _many_attributes()
-    if len(name) > LONGEST_XML_NAME:
-        return MalformedXmlError(f"the XML has an element name of more than {LONGEST_XML_NAME} characters")
-    if depth > DEEPEST:
-        return MalformedXmlError(f"the XML is nested deeper than {DEEPEST} elements")
+    if len(name) > limits.LONGEST_XML_NAME:
+        return MalformedXmlError(f"the XML has an element name of more than {limits.LONGEST_XML_NAME} characters")
+    if depth > limits.DEEPEST:
+        return MalformedXmlError(f"the XML is nested deeper than {limits.DEEPEST} elements")
     return MalformedXmlError(f"the XML has more than {most_elements} elements")
 
 
 def _many_attributes() -> MalformedXmlError:
-    return MalformedXmlError(f"the XML has an element with more than {MOST_ATTRIBUTES} attributes")
+    return MalformedXmlError(f"the XML has an element with more than {limits.MOST_ATTRIBUTES} attributes")
 
 
 def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_subset: int) -> None:

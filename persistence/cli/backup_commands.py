@@ -20,11 +20,8 @@ from persistence.cli.document_commands import opened_documents, say_restored
 from persistence.cli.terminal import counted, follow, is_json, safe, say, say_error, say_result, shown_path, summarize
 from persistence.errors import DeletedError, DiskFullError, NotFoundError, PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files, records
-from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup
-from persistence.maintenance.backup_files import Manifest
-from persistence.maintenance.records import LastBackup, record
-from persistence.maintenance.restore import ChosenBackup, Restore, StorageRestore, source_in
+from persistence.maintenance.restore import ChosenBackup, Restore, StorageRestore, choose, source_in
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
@@ -36,7 +33,7 @@ from persistence.providers.router import Router
 from persistence.services.definitions import Definitions
 from persistence.services.histories import Reverting, republish
 from persistence.services.moves import MoveTarget
-from persistence.services.rules import Revert
+from persistence.services.rules import Get
 from persistence.storage import files, root
 from persistence.storage.attachments import BodiesReader
 from persistence.storage.layout import LAYOUT
@@ -91,7 +88,8 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: options.TreeCh
             f"keep a copy of them, or save them with --keys ({', '.join(lacking)})"
         )
     if not choice.is_named:
-        record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
+        last = records.LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing))
+        records.record(choice.settings.home, last)
     return worst((REMAINS if problems else 0, FAILED if run.missing else 0))
 
 
@@ -159,7 +157,7 @@ class PathRestore:
     choice: options.TreeChoice
     chosen: ChosenBackup
     form: Form
-    asked: Revert
+    asked: Get
     is_trial: bool
 
     def document(self, document: str) -> None:
@@ -190,7 +188,7 @@ class PathRestore:
                 with _reporting(problems):
                     data = DocumentAddress(self.form, Collection.DATA, document)
                     try:
-                        (reverting.elsewhere or reverting.documents).read(data, self.asked.get).found.close()
+                        (reverting.elsewhere or reverting.documents).read(data, self.asked).found.close()
                     except (NotFoundError, DeletedError):  # it was not there
                         continue
                     try:
@@ -305,12 +303,12 @@ def restore(  # noqa: PLR0913 - its options
         raise click.UsageError("--at, --as and --dry-run are options of a document or form: name it after SRC")
     if path is not None and any(of_all.values()):
         raise click.UsageError("a document or form is brought back where it belongs: leave the other options out")
-    chosen = restores.choose(source)
+    chosen = choose(source)
     if path is None:
         return _restore_all(choice, chosen, **of_all)
     with options.usage_errors():
         parts = options.parts_of(path, "APP/FORM", "APP/FORM/DOC")
-        asked = Revert(as_of=at, user=User(name=short(user, "user name")))
+        asked = Get(as_of=at, user=User(name=short(user, "user name")))
     run = PathRestore(choice, chosen, Form(parts["APP"], parts["FORM"]), asked, is_trial=dry_run)
     if "DOC" not in parts:
         return REMAINS if run.all() else 0
@@ -397,7 +395,7 @@ def _filling(
     bodies = options.open_attachments(settings, properties, location, attachments)
     place_at(settings, location).init()
     with moving(settings, properties, location) as place:
-        target = MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
+        target = MoveTarget(place.storage, place.provider.reports, bodies)
         source = source_in(chosen, part, partial(_bodies_in, choice, chosen))
         if attachments is None:
             source = replace(source, bucket_of=partial(bucket_of, properties))
@@ -412,7 +410,7 @@ def _bodies_in(choice: options.TreeChoice, chosen: ChosenBackup, form: Form) -> 
     return BodiesReader(f"{chosen.path}/{found[0].directory}", Integrity(HandEdits.ALL)) if found else None
 
 
-def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
+def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: backup_files.Manifest) -> dict[str, str | None]:
     given: dict[str, str | None] = dict.fromkeys(leave_out)
     for each in to:
         before, scheme, address = each.partition("://")
@@ -428,7 +426,7 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
     return given
 
 
-def _roots(held: Manifest, choice: options.TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
+def _roots(held: backup_files.Manifest, choice: options.TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
     known, roots = _known(held, choice), dict[str, str]()
     for part in held.parts:
         path = given[part.name] if part.name in given else known.get(part.name)
@@ -449,7 +447,7 @@ def _roots(held: Manifest, choice: options.TreeChoice, given: Mapping[str, str |
     return roots
 
 
-def _known(held: Manifest, choice: options.TreeChoice) -> dict[str, str]:
+def _known(held: backup_files.Manifest, choice: options.TreeChoice) -> dict[str, str]:
     named, roots = dict(choice.bases_by_name), choice.settings.roots
     if not choice.is_named:
         return named | {backup_files.tree_name(name): at for name, at in {**roots.named, "": roots.default}.items()}

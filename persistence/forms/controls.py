@@ -291,11 +291,12 @@ class UnusableMark:
 
 def unusable_marks(stored: bytes, *, is_checked: bool = False) -> tuple[UnusableMark, ...]:
     """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE`` (see ``on_tree``)."""
-
-    def marks(tree: Tree) -> tuple[UnusableMark, ...]:
-        return tuple(islice(unusable_marks_in(tree), MOST_UNUSABLE))
-
-    return on_tree(stored, marks, is_stored=True, is_checked=is_checked)
+    return on_tree(
+        stored,
+        lambda tree: tuple(islice(unusable_marks_in(tree), MOST_UNUSABLE)),
+        is_stored=True,
+        is_checked=is_checked,
+    )
 
 
 def unusable_marks_in(tree: Tree) -> Iterator[UnusableMark]:
@@ -566,3 +567,40 @@ def _resources(part: FormPart) -> dict[str, dict[str, Element]]:
                     named.setdefault(each.tag, each)
             found.setdefault(language, named)
     return found
+
+
+_LEADING = frozenset({"id", "ref", "nodeset", "name"})  # Attributes by which a bind finds its element
+
+KIND = "kind"
+"""The name under which ``read_elements`` has the local name of a section, grid or control."""
+
+
+def read_elements(stored: bytes) -> dict[Names, dict[str, str]]:
+    """Return the kind, and the rules of the bind, of each section, grid and control of a stored definition by path."""
+    # A rule is an attribute of the bind, or an element in it, by its local name.
+    return on_definition(stored, _elements) or {}
+
+
+def _elements(definition: DefinitionTree) -> dict[Names, dict[str, str]]:
+    found: dict[Names, dict[str, str]] = {}
+    for part, each, path, _ in shown_elements(definition):
+        kind = etree.QName(each.element).localname
+        kind += ", repeated" if each.is_container and is_repeated(each.element) else ""
+        bind = part.bind_named_by(each.element)
+        if bind is None:
+            bind = part.bind(each.name or "")
+        found.setdefault(path, {KIND: kind, **({} if bind is None else _rules(bind))})
+    return found
+
+
+def _rules(bind: Element) -> dict[str, str]:
+    rules: dict[str, list[str]] = {}
+    for name, value in bind.items():
+        if name not in _LEADING:
+            rules.setdefault(etree.QName(name).localname, []).append(str(value))
+    for child in bind.iterchildren("*"):
+        if child.tag != BIND:
+            level = f" ({child.get('level')})" if child.get("level") else ""
+            value = child.get("value") or text_in(child)
+            rules.setdefault(etree.QName(child).localname, []).append(value + level)
+    return {name: "; ".join(values) for name, values in rules.items()}

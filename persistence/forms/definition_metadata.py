@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
+from persistence import limits
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.forms.controls import shown_parts, unusable_marks_in
 from persistence.forms.definition_tree import (
@@ -30,15 +31,6 @@ from persistence.forms.definition_tree import (
 )
 from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
 from persistence.forms.migration import cell_bound, plain_grids, repeated_grids
-from persistence.limits import (
-    DEEPEST,
-    LONGEST_TITLE,
-    LONGEST_XML_NAME,
-    MOST_ATTRIBUTES,
-    MOST_ELEMENTS,
-    MOST_METADATA,
-    MOST_STEPS,
-)
 from persistence.model.addresses import (
     AttachmentRef,
     DocumentAddress,
@@ -125,12 +117,12 @@ class MetadataReader(Streaming):
         self._elements += 1
         self.depth = depth = self._elements - len(self._ended)
         if (
-            depth > DEEPEST
-            or self._elements > MOST_ELEMENTS
-            or len(name) > LONGEST_XML_NAME
-            or len(attributes) > MOST_ATTRIBUTES
+            depth > limits.DEEPEST
+            or self._elements > limits.MOST_ELEMENTS
+            or len(name) > limits.LONGEST_XML_NAME
+            or len(attributes) > limits.MOST_ATTRIBUTES
         ):
-            raise past_limits(name, attributes, depth, MOST_ELEMENTS)
+            raise past_limits(name, attributes, depth, limits.MOST_ELEMENTS)
         words = "\n".join((name, attributes.get("class", ""), *attributes))
         self.has_marks = self.has_marks or _MARK.search(words) is not None
         if _PART in words:
@@ -163,8 +155,8 @@ class MetadataReader(Streaming):
         text = "".join(self._pieces)
         if item != "title":
             self._values.setdefault(item, text.strip())
-        elif len(text) > LONGEST_TITLE:
-            raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
+        elif len(text) > limits.LONGEST_TITLE:
+            raise BadRequestError(f"the form has a title of more than {limits.LONGEST_TITLE} characters")
         else:
             self._titles[self._language] = " ".join(text.split())
 
@@ -203,8 +195,10 @@ class MetadataReader(Streaming):
 
     def _count(self, characters: int) -> None:
         self._kept += characters
-        if self._kept > MOST_METADATA:
-            raise BadRequestError(f"the titles and permissions of the form have more than {MOST_METADATA} characters")
+        if self._kept > limits.MOST_METADATA:
+            raise BadRequestError(
+                f"the titles and permissions of the form have more than {limits.MOST_METADATA} characters"
+            )
 
 
 def _check_names(name: str, attributes: dict[str, str]) -> None:
@@ -411,7 +405,7 @@ def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
     plain_in = cache(
         lambda part: [(grid, own) for grid in plain_grids(part, cells) if (own := part.paths(grid.view)[0])]
     )
-    size = Bound(MOST_STEPS, "the grids of the form are too many, or too deeply nested")
+    size = Bound(limits.MOST_STEPS, "the grids of the form are too many, or too deeply nested")
     for part, start in shown_parts(definition):
         for each in repeated_in(part):
             if is_content_repeat(each.element) or each.is_wrapped:

@@ -13,17 +13,9 @@ from typing import TypeVar
 
 from lxml import etree
 
+from persistence import limits
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
-from persistence.limits import (
-    DEEPEST,
-    LARGEST_TREE,
-    LONGEST_XML_NAME,
-    MOST_DECLARATIONS,
-    MOST_KEPT_SECTIONS,
-    MOST_TREE_NODES,
-    MOST_WALKED,
-)
 from persistence.xml import Streaming, XmlCheck
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
@@ -40,10 +32,10 @@ def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False, 
     """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive."""
     # A document that ``is_checked`` has passed a parser with the limits of ``Streaming``.
     # It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
-    if len(data) > LARGEST_TREE:
-        raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
+    if len(data) > limits.LARGEST_TREE:
+        raise BadRequestError(f"the XML has {len(data)} bytes, more than {limits.LARGEST_TREE}")
     # Each element has the first sign, and each attribute and declaration the second: few signs are few nodes.
-    is_small = data.count(b"<") + data.count(b"=") <= min(MOST_TREE_NODES, MOST_DECLARATIONS)
+    is_small = data.count(b"<") + data.count(b"=") <= min(limits.MOST_TREE_NODES, limits.MOST_DECLARATIONS)
     try:
         if not (is_checked and is_small):
             (XmlCheck() if is_small else _Limits()).read([data])
@@ -65,14 +57,18 @@ class _Limits(Streaming):
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
         self._nodes += 1 + len(attributes)
-        if self._nodes > MOST_TREE_NODES:
-            raise BadRequestError(f"the XML has more than {MOST_TREE_NODES} elements and attributes, which is too many")
+        if self._nodes > limits.MOST_TREE_NODES:
+            raise BadRequestError(
+                f"the XML has more than {limits.MOST_TREE_NODES} elements and attributes, which is too many"
+            )
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
         super().declare(prefix, namespace)
         self._declarations += 1
-        if self._declarations > MOST_DECLARATIONS:
-            raise BadRequestError(f"the XML declares more than {MOST_DECLARATIONS} namespaces, which is too many")
+        if self._declarations > limits.MOST_DECLARATIONS:
+            raise BadRequestError(
+                f"the XML declares more than {limits.MOST_DECLARATIONS} namespaces, which is too many"
+            )
 
 
 class Bound:
@@ -114,7 +110,7 @@ def _parse(data: bytes) -> Tree:
         no_network=True,
         load_dtd=False,
         huge_tree=True,
-        strip_cdata=sections > MOST_KEPT_SECTIONS,  # which makes text of them
+        strip_cdata=sections > limits.MOST_KEPT_SECTIONS,  # which makes text of them
         collect_ids=False,
     )
     if data[:1] == b"\0":
@@ -171,7 +167,7 @@ def control_name(element: Element) -> str | None:
 
 def is_element_name(text: str | None) -> bool:
     """Return whether an element without namespace can have this name: lxml refuses to make any other."""
-    if not text or len(text) > LONGEST_XML_NAME or text.startswith("{"):
+    if not text or len(text) > limits.LONGEST_XML_NAME or text.startswith("{"):
         return False
     try:
         etree.QName(text)
@@ -319,11 +315,11 @@ class FormPart:
         path = () if above is None else self._paths.get(above, ())
         for each in reversed(lineage):
             leads = reference(each).removesuffix(_EACH_LANGUAGE)
-            steps: Names | None = () if leads == "." else tuple(leads.split("/", DEEPEST))
+            steps: Names | None = () if leads == "." else tuple(leads.split("/", limits.DEEPEST))
             if steps and not all(map(is_element_name, steps)):
                 steps = None
             path = None if path is None or steps is None else path + steps
-            if path is not None and len(path) >= DEEPEST:
+            if path is not None and len(path) >= limits.DEEPEST:
                 path = None
             self.walk.count(1 + len(path or ()))
             self._paths[each] = path
@@ -355,7 +351,7 @@ class DefinitionTree:
         if model is None or instance is None:
             return None
         data = next(instance.iterchildren("*"), None)
-        walk = Bound(MOST_WALKED, "the form has too many sections, grids and binds, or too deeply nested ones")
+        walk = Bound(limits.MOST_WALKED, "the form has too many sections, grids and binds, or too deeply nested ones")
         return cls(model, data, FormPart(model, _body(root), walk), dict(_templates(root, walk)))
 
     def reread(self) -> DefinitionTree:
@@ -439,3 +435,46 @@ def with_namespaces(root: Element) -> Iterator[tuple[Element, Mapping[str, Seque
             scope[opened.pop()].pop()
         else:
             yield subject, scope
+
+
+_BLANKS = " \t\r\n"  # those of XML: others are text
+_INDENT = "  "
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_PHRASES = frozenset(
+    f"{XH}{name}"
+    for name in (
+        *("p", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "li", "dt", "dd", "span", "a", "b", "i", "u", "em"),
+        *("strong", "code", "label", "script", "style"),
+    )
+)
+"""Elements between whose children a blank is shown."""
+
+
+def printed(stored: bytes) -> bytes:
+    """Return a stored definition with canonical indentation; text, and elements mixed with text, stay as they are."""
+
+    def work(tree: Tree) -> bytes:
+        _indent(tree.getroot(), "\n")
+        return serialized(tree) + b"\n"
+
+    return on_tree(stored, work, is_stored=True)
+
+
+def _indent(element: Element, end: str) -> None:
+    children = list(element)
+    if not children or _has_text(element):
+        return
+    element.text = inner = end + _INDENT
+    for child in children:
+        if isinstance(child.tag, str):
+            _indent(child, inner)
+        child.tail = inner
+    children[-1].tail = end
+
+
+def _has_text(element: Element) -> bool:
+    if element.tag in _PHRASES or element.get(_SPACE) == "preserve":
+        return True
+    if any(child.tag is etree.Entity for child in element):
+        return True
+    return any((text or "").strip(_BLANKS) for text in (element.text, *(child.tail for child in element)))

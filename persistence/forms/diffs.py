@@ -212,12 +212,20 @@ OTHER = Difference(DiffKind.OTHER)
 
 
 def differences(
-    older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False, in_removed: bool = False
+    older: DataNode | None,
+    newer: DataNode | None,
+    outline: Outline,
+    *,
+    by_position: bool = False,
+    in_removed: bool = False,
 ) -> Iterator[Difference]:
     """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else."""
     # An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
     # ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real
     # system (spec runtime 8).
+    if older is None or newer is None:
+        yield OTHER
+        return
     comparison = _Comparison(by_position=by_position, in_removed=in_removed)
     yield from comparison.within(older, newer, outline.root, ())
     if comparison.differs_elsewhere:
@@ -241,12 +249,11 @@ class _Comparison:
             if inner.is_iteration:
                 yield from self._iterations(before, after, name, inner, place)
                 continue
-            is_around_iterations = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
-            if before and not after and not is_around_iterations:
+            if before and not after and not inner.iteration:
                 yield Difference(DiffKind.ELEMENT_REMOVED, inner, here)
                 continue
             # In new data, the element around it, or its iteration, is what was added.
-            if after and not before and not is_around_iterations and older is not NO_DATA:
+            if after and not before and not inner.iteration and older is not NO_DATA:
                 yield Difference(DiffKind.ELEMENT_ADDED, inner, here)
             yield from self.within(before[0] if before else NO_DATA, after[0] if after else NO_DATA, inner, here)
             self.differs_elsewhere |= [each.digest for each in before[1:]] != [each.digest for each in after[1:]]

@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import NamedTuple
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import GridPaths, path_in, template_uses
@@ -39,6 +38,11 @@ class FlatColumn:
     name: str
     path: tuple[str, ...]
 
+    @property
+    def row(self) -> tuple[str, str]:
+        """The column in a catalogue."""
+        return self.name, "/".join(self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class FlatView:
@@ -55,31 +59,16 @@ class FlatView:
         first = METADATA_COLUMNS if self.around is None else (DOCUMENT_COLUMN, *self.repetitions)
         return first + tuple(column.name for column in self.columns)
 
-
-class CataloguedView(NamedTuple):
-    """A view in a catalogue, its paths with ``/`` between names; ``repetition`` is the column of its own numbers."""
-
-    name: str
-    around: str | None
-    path: str
-    repetition: str | None
-    columns: tuple[tuple[str, str], ...]
+    @property
+    def row(self) -> tuple[str, str | None, str, str | None]:
+        """The view in a catalogue: name, view around it, path with ``/`` between names, and column of its numbers."""
+        return self.name, self.around, "/".join(self.path), self.repetitions[-1] if self.repetitions else None
 
 
-def catalogued(views: Iterable[FlatView]) -> list[CataloguedView]:
-    return [
-        CataloguedView(
-            view.name,
-            view.around,
-            "/".join(view.path),
-            view.repetitions[-1] if view.repetitions else None,
-            tuple((column.name, "/".join(column.path)) for column in view.columns),
-        )
-        for view in views
-    ]
-
-
-def from_catalogue(listed: Iterable[CataloguedView]) -> tuple[FlatView, ...]:
+def from_catalogue(
+    listed: Iterable[tuple[str, str | None, str, str | None, Iterable[tuple[str, str]]]],
+) -> tuple[FlatView, ...]:
+    """Return the views of ``rows``, each with the rows of its columns."""
     found: dict[str, FlatView] = {}
     for name, around, path, repetition, columns in listed:
         outer = () if around is None or repetition is None else (*found[around].repetitions, repetition)

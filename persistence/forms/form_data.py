@@ -11,23 +11,8 @@ from sys import getsizeof
 from typing import Any, Generic, NamedTuple, TypeVar
 from xml.sax.saxutils import escape, quoteattr
 
+from persistence import limits
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.limits import (
-    DEEPEST,
-    HOLDER_COSTS,
-    LARGEST_ATTACHMENT_LIST,
-    LONGEST_PATH,
-    LONGEST_WORD,
-    LONGEST_XML_NAME,
-    MOST_ATTRIBUTES,
-    MOST_CELL_CHARACTERS,
-    MOST_ELEMENTS,
-    MOST_HELD,
-    MOST_HOLDERS,
-    MOST_NESTED_TEXT,
-    MOST_REST,
-    MOST_VALUES,
-)
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.queries import VALUE_TOKEN
 from persistence.model.versions import IndexKey, PathStep
@@ -139,7 +124,7 @@ class HolderReader(Streaming):
         self._attributes: dict[str, str] = {}
         self._irrelevant_from = 0
         self._text: str | None = None
-        self._left = LARGEST_ATTACHMENT_LIST
+        self._left = limits.LARGEST_ATTACHMENT_LIST
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
@@ -151,18 +136,18 @@ class HolderReader(Streaming):
     def end(self, name: str) -> None:
         held = parse_holder_path(self._text) if self._text else None
         if held is not None and self._is_wanted(held):
-            if len(self.holders) == MOST_HOLDERS:
-                raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+            if len(self.holders) == limits.MOST_HOLDERS:
+                raise BadRequestError(f"the form data names more than {limits.MOST_HOLDERS} attachments")
             own = {
                 name.replace(_FR, "fr:"): value
                 for name, value in self._attributes.items()
                 if name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
             }
             text, path = (self._text or "").strip(), tuple(map(sys.intern, self._path[1:]))
-            self._left -= HOLDER_COSTS + getsizeof(text) + getsizeof(path)
+            self._left -= limits.HOLDER_COSTS + getsizeof(text) + getsizeof(path)
             self._left -= sum(getsizeof(name) + getsizeof(value) for name, value in own.items())
             if self._left < 0:
-                most = LARGEST_ATTACHMENT_LIST
+                most = limits.LARGEST_ATTACHMENT_LIST
                 raise BadRequestError(f"the attachments in the form data take more than {most} bytes")
             self.holders.append(AttachmentHolder(path, own, held, text, not self._irrelevant_from))
         self._path.pop()
@@ -172,7 +157,7 @@ class HolderReader(Streaming):
         super().end(name)
 
     def _characters(self, text: str) -> None:
-        if self._text is not None and len(self._text) <= LONGEST_PATH:
+        if self._text is not None and len(self._text) <= limits.LONGEST_PATH:
             self._text += text
 
 
@@ -244,7 +229,9 @@ OFF_PATH: PathState[Any] = PathState(())  # The state of elements that are on no
 
 def path_matcher(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
     """Return the state around the root element, for paths of steps below it, each with its value."""
-    below = (each for each in paths if len(each[0]) < DEEPEST and not any(SEPARATOR in step.name for step in each[0]))
+    below = (
+        each for each in paths if len(each[0]) < limits.DEEPEST and not any(SEPARATOR in step.name for step in each[0])
+    )
     return _with_all_following(PathState(((PathStep(""), *steps), 0, found) for steps, found in below))
 
 
@@ -267,12 +254,12 @@ _KILOBYTE = 1000
 def file_type(value: str) -> str | None:
     """Return the media type of a value that is a file, as ``data:`` URI or base64; ``file`` if unknown."""
     text = value.strip()
-    if len(text) <= LONGEST_WORD and not text.startswith("data:"):
+    if len(text) <= limits.LONGEST_WORD and not text.startswith("data:"):
         return None
     found = _DATA_URI.match(text)
     if found is not None and (";" in found[0] or _WORD.fullmatch(text)):
         return found["type"]
-    return "file" if len(text) > LONGEST_WORD and _WORD.fullmatch(text) else None
+    return "file" if len(text) > limits.LONGEST_WORD and _WORD.fullmatch(text) else None
 
 
 def readable(value: str) -> str:
@@ -287,9 +274,9 @@ def readable(value: str) -> str:
 def _searched(text: str) -> str:
     if text.isspace() or file_type(text) is not None:
         return ""
-    if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
+    if len(text) <= limits.LONGEST_WORD or max(map(len, text.split())) <= limits.LONGEST_WORD:
         return text
-    return _ENCODED.sub(lambda word: "" if len(word[0]) > LONGEST_WORD else word[0], text)
+    return _ENCODED.sub(lambda word: "" if len(word[0]) > limits.LONGEST_WORD else word[0], text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +312,8 @@ class TextExtraction(Streaming):
         self._tokens: dict[str, list[str]] = {}
         self._nested = 0
         self._rest: list[str] = []
-        self._room = MOST_REST
-        self._left = MOST_VALUES
+        self._room = limits.MOST_REST
+        self._left = limits.MOST_VALUES
         self._held = 0
         self._text: Callable[[str], None] | None = self._parts.append
         self._set_handlers(reader.start)
@@ -340,16 +327,16 @@ class TextExtraction(Streaming):
             nonlocal place, elements, encrypted_at
             places.append(place)
             elements += 1
-            if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_XML_NAME:
-                raise past_limits(name, attributes, len(places), MOST_ELEMENTS)
+            if len(places) > limits.DEEPEST or elements > limits.MOST_ELEMENTS or len(name) > limits.LONGEST_XML_NAME:
+                raise past_limits(name, attributes, len(places), limits.MOST_ELEMENTS)
             following = place.following
             place = place.chosen(name, attributes) if following is None else following.get(name, OFF_PATH)
             parts.append(NODE_END)
             if place.found:
                 opened.append(len(parts))
             if attributes:
-                if len(attributes) > MOST_ATTRIBUTES:
-                    raise past_limits(name, attributes, len(places), MOST_ELEMENTS)
+                if len(attributes) > limits.MOST_ATTRIBUTES:
+                    raise past_limits(name, attributes, len(places), limits.MOST_ELEMENTS)
                 if not encrypted_at and is_value_encrypted(attributes):
                     encrypted_at = len(places)
                     self.parser.CharacterDataHandler = None
@@ -392,7 +379,7 @@ class TextExtraction(Streaming):
         if NODE_END not in inside:
             self._leaves.append((at, len(parts)))
             value = "".join(inside)
-        elif self._nested <= MOST_NESTED_TEXT:
+        elif self._nested <= limits.MOST_NESTED_TEXT:
             value = "".join(inside).replace(NODE_END, "")
             self._nested += len(value)
         if value and self._left > 0 and file_type(value) is None:
@@ -409,14 +396,14 @@ class TextExtraction(Streaming):
     def extracted(self) -> ExtractedText:
         values = {path: tuple(each) for path, each in self._values.items()}
         tokens = {path: tuple(each) for path, each in self._tokens.items()}
-        return ExtractedText(values, NODE_END.join(self._rest)[:MOST_REST], tokens)
+        return ExtractedText(values, NODE_END.join(self._rest)[: limits.MOST_REST], tokens)
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         super()._parse(piece, is_final=is_final)
         parts = self._parts
         if self._opened:
             self._held += len(piece)
-            if self._held > MOST_HELD:
+            if self._held > limits.MOST_HELD:
                 del parts[self._opened[0] :]
                 self.parser.CharacterDataHandler = None
         if self._opened or NODE_END not in parts:
@@ -451,7 +438,7 @@ class CellReader(Streaming):
         self._places = [start]
         self._open: list[tuple[list[str], str]] = []
         self._iterations: list[dict[int, int]] = []  # of each open one the columns, and how many values they had before
-        self._left = MOST_CELL_CHARACTERS
+        self._left = limits.MOST_CELL_CHARACTERS
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
 
@@ -492,7 +479,9 @@ class CellReader(Streaming):
     def _count(self, characters: int) -> None:
         self._left -= characters
         if self._left < 0:
-            raise BadRequestError(f"the form data has more than {MOST_CELL_CHARACTERS} characters in its controls")
+            raise BadRequestError(
+                f"the form data has more than {limits.MOST_CELL_CHARACTERS} characters in its controls"
+            )
 
 
 def cell_matcher(columns: Iterable[Column]) -> PathState[CellPlace]:

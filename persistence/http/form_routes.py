@@ -230,10 +230,10 @@ def diff(app: str, form: str, document: str) -> Response:
 def restore(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
     drain(request.environ)
     address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
-    asked = api.parser.restore(request)
+    asked, precondition = api.parser.restore(request)
     note_in_audit(request.environ, details={"instant": asked.instant, "as_of": asked.as_of})
     reverting = api.services.reverting
-    plan = reverting.plan(address, asked)
+    plan = reverting.plan(address, asked, precondition)
     written = reverting.restore(plan)
     status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
     return empty(status, [*api.headers.of_write(written), *api.headers.of_notice(plan.notice)])

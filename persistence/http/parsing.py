@@ -30,7 +30,7 @@ from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, Instant, flag, parse_instant, require_plain, short
 from persistence.model.versions import Precondition, VersionRequest, parse_precondition
-from persistence.services.rules import Delete, Get, Origin, Put, Revert
+from persistence.services.rules import Delete, Get, Origin, Put
 from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
@@ -142,20 +142,16 @@ class RequestParser:
             token=request.args.get(TOKEN) or None,
         )
 
-    def restore(self, request: Request) -> Revert:
+    def restore(self, request: Request) -> tuple[Get, Precondition]:
+        """Read which revision is brought back, and the condition on the current one."""
         environ, args = request.environ, request.args
         instant, as_of = _moments(args)
         if instant is None and as_of is None:
             raise errors.BadRequestError("send last-modified-time or as-of")
         sent = self._sent(environ)
-        return Revert(
-            version=self._version(environ, sent),
-            instant=instant,
-            as_of=as_of,
-            precondition=self._precondition(environ),
-            user=self.user(request, sent),
-            token=args.get(TOKEN) or None,
-        )
+        version, token = self._version(environ, sent), args.get(TOKEN) or None
+        get = Get(version=version, instant=instant, as_of=as_of, user=self.user(request, sent), token=token)
+        return get, self._precondition(environ)
 
     def version(self, request: Request) -> VersionRequest:
         return self._version(request.environ, self._sent(request.environ))

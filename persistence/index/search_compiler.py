@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
+from persistence import limits
 from persistence.errors import BadRequestError
 from persistence.index.protocol import (
     AS_FOLDED,
@@ -33,19 +34,6 @@ from persistence.index.protocol import (
     typed_number,
 )
 from persistence.index.sources import DefinitionState, IndexedPage
-from persistence.limits import (
-    FEW_FOUND,
-    FIRST_TRIED,
-    FOLDS_TRIED,
-    HIT_COSTS,
-    LARGEST_FOUND,
-    LEAPS,
-    MOST_GATHERED,
-    MOST_TRIED,
-    MOST_VALUE_TOKENS,
-    SEARCHED_OWNERS,
-    VALUE_COSTS,
-)
 from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSets, User
 from persistence.model.queries import (
     Comparison,
@@ -62,10 +50,10 @@ from persistence.model.queries import (
 )
 from persistence.model.texts import Instant, KeyRange, OrderedType
 
-MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
+MOST_ROWS = limits.LARGEST_FOUND // limits.HIT_COSTS + 1
 """Documents of a page that are looked for: so many are too large an answer already."""
 
-_MOST_VALUES = LARGEST_FOUND // VALUE_COSTS + 1
+_MOST_VALUES = limits.LARGEST_FOUND // limits.VALUE_COSTS + 1
 """Distinct values that are looked for: so many are too large an answer already."""
 
 _LAST = 1 << 62
@@ -363,7 +351,7 @@ class Search:
         offset = min(query.offset, _LAST)
         order = Order(sorted_by, is_descending, offset, offset + min(query.size, MOST_ROWS), is_ranged)
         begun = None
-        is_long = self._dialect.documents > FIRST_TRIED
+        is_long = self._dialect.documents > limits.FIRST_TRIED
         if is_long and not query.needs_total and not all(each.is_quick for each in conditions):
             begun = self._first(conditions, order, order.end + 1)
         total, rows = self._page(conditions, order) if begun is None else (len(begun), begun[order.offset : order.end])
@@ -409,9 +397,10 @@ class Search:
 
     def conditions(self, query: Query) -> list[Condition] | None:
         """Return the conditions of a search; ``None`` where no document can meet them: a control is not indexed."""
-        if sum(len(each.tokens) for each in query.controls) > MOST_VALUE_TOKENS:
+        if sum(len(each.tokens) for each in query.controls) > limits.MOST_VALUE_TOKENS:
             raise BadRequestError(
-                f"a search has at most {MOST_VALUE_TOKENS} tokens of encrypted values: search fewer, or retire old keys"
+                f"a search has at most {limits.MOST_VALUE_TOKENS} tokens of encrypted values: search fewer, or retire"
+                " old keys"
             )
         filters: tuple[ControlFilter | FieldFilter, ...] = (*query.controls, *query.fields)
         named: dict[str, list[ControlFilter | FieldFilter]] = {}
@@ -492,7 +481,7 @@ class Search:
             return (
                 any_of([found, self._dialect.one_of(token_number(number), control.tokens)]) if control.tokens else found
             )
-        keys = self._dialect.leaps(number, FOLDS_TRIED)
+        keys = self._dialect.leaps(number, limits.FOLDS_TRIED)
         if keys is None or any(is_cut(fold) for fold, _ in keys):
             return self._dialect.containing(number, control, None)
         few, folded = {str(fold) for fold, _ in keys if fold}, control.text.casefold()
@@ -512,10 +501,10 @@ class Search:
             facts = OF_DRAFTS if self._scope.seen.is_by_saved and each.is_draft else OWNER_FACTS
             groups.setdefault((each.owner_sets, facts), []).append(each.number)
         holders = (holder for owner_sets, _ in groups for owner_set in owner_sets for holder in owner_set.holders)
-        if sum(max(1, len(holder.organizations)) for holder in holders) > SEARCHED_OWNERS:
+        if sum(max(1, len(holder.organizations)) for holder in holders) > limits.SEARCHED_OWNERS:
             raise BadRequestError(
-                f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners"
-                " for this user: search one version at a time"
+                f"permissions of the versions that are searched have more than {limits.SEARCHED_OWNERS} conditions on"
+                " owners for this user: search one version at a time"
             )
         return [any_of([self._of_owners(*key, on(numbers)) for key, numbers in groups.items()])]
 
@@ -546,7 +535,7 @@ class Search:
             if counts is not None:
                 ((counted,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         # Of many documents, the first ones of the list probably have a near page.
-        if counted > MOST_GATHERED and order.end * self._dialect.documents <= counted * MOST_TRIED:
+        if counted > limits.MOST_GATHERED and order.end * self._dialect.documents <= counted * limits.MOST_TRIED:
             first = self._first(conditions, order, min(order.end, counted))
             if first is not None:
                 return counted, first[order.offset : order.end]
@@ -558,8 +547,8 @@ class Search:
     def _first(self, conditions: Sequence[Condition], order: Order, wanted: int) -> list[int] | None:
         """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
         tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
-        for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
-            rows = self._walk(order._replace(offset=at, end=at + FIRST_TRIED), dialect.documents)
+        for at in range(0, min(dialect.documents, limits.MOST_TRIED), limits.FIRST_TRIED):
+            rows = self._walk(order._replace(offset=at, end=at + limits.FIRST_TRIED), dialect.documents)
             if not rows:
                 break
             among = f"d.seq IN ({', '.join(map(str, rows))})"
@@ -568,7 +557,7 @@ class Search:
             found += [row for row in rows if row in passing]
             if len(found) >= wanted:
                 return found
-            if len(found) * MOST_TRIED < (at + FIRST_TRIED) * wanted:
+            if len(found) * limits.MOST_TRIED < (at + limits.FIRST_TRIED) * wanted:
                 break
         return None
 
@@ -579,7 +568,7 @@ class Search:
         first: Condition | None = conditions[0]
         if len(conditions) > 1:
             ranges = [each for each in conditions if each.is_range or each.reach is not None]
-            for most in (FEW_FOUND, MOST_GATHERED) if ranges else ():
+            for most in (limits.FEW_FOUND, limits.MOST_GATHERED) if ranges else ():
                 reached = dialect.reached(ranges, most)
                 if min(reached) <= most:
                     first = ranges[reached.index(min(reached))]
@@ -627,7 +616,7 @@ class Search:
     def _keys(self, number: int, conditions: Sequence[Condition]) -> Iterable[Key]:
         dialect = self._dialect
         if not conditions:
-            few = dialect.leaps(number, LEAPS)
+            few = dialect.leaps(number, limits.LEAPS)
             if few is not None:
                 return sorted(set(few), key=lambda key: (isinstance(key[0], str), *key))
         hits = self._hits_of(conditions) if conditions else Sql("")

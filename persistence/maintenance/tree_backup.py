@@ -76,13 +76,12 @@ class TreeBackup:
     """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths."""
 
     # ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    # distinguishes edits by hand from damage. ``folders`` counts those that are done.
+    # distinguishes edits by hand from damage.
     tree: FolderTree
     part: PartFiles
     bodies_of: BodiesOf
     attachments: Mapping[str, PartFiles]
     integrity: Integrity
-    folders: int = 0
 
     def run(self) -> Iterator[str | None]:
         """Save the tree: yield ``None`` for a folder that is done, and a line for each problem."""
@@ -90,7 +89,6 @@ class TreeBackup:
         for item in self.tree.walk():
             if isinstance(item, Folder):
                 yield from (problem.removeprefix(above) for problem in self._save(item))
-                self.folders += 1
                 yield None
             elif item.kind is not FindingKind.FOREIGN:
                 yield f"{item.path.removeprefix(above)}: {item.what}; it is not saved"
@@ -345,22 +343,20 @@ _LAYOUT = Layout("")
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
+    """Saves a database as ``part``."""
 
     # ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
     database: MaintainedDatabase
     part: PartFiles
     bodies_of: BodiesOf
-    folders: int = 0
 
     def run(self) -> Iterator[str | None]:
-        """Save the storage: yield ``None`` for a folder that is done, and a line for each problem."""
+        """Save the storage: yield ``None`` for a document, draft or version that is done, a line for each problem."""
         self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), 0)  # which has no time in the storage
         with self.database.snapshot():
             for form in self.database.storage.forms():
                 for main in mains_of(self.database.storage, form):
                     yield from self._save(main)
-                    self.folders += 1
                     yield None
 
     def _save(self, main: Address) -> Iterator[str]:
@@ -368,8 +364,7 @@ class StorageBackup:
         for name in revisions.names(main):
             address = replace(main, name=name)
             try:
-                listed = revisions.history(address)
-                instants = [] if listed is None else [listed.instant(each) for each in range(listed.total)]
+                instants = revisions.history(address).instants()
             except DamagedError as error:
                 yield f"{error}; it is not saved"
                 continue
@@ -385,7 +380,7 @@ class StorageBackup:
         current = _LAYOUT.paths(address)
         current = FilePaths(current.directory.removeprefix("/"), current.name)
         place, earlier = (current, []) if is_current else (current.revision(instant), [current])
-        found = self.database.storage.read_revision(address, instant, content=False)
+        found = self.database.storage.read(address, instant, content=False)
         if found is None:
             raise DamagedError(f"{address} of {instant} is not there")
         record, sidecar = found.sidecar, described(found.sidecar)
@@ -404,7 +399,7 @@ class StorageBackup:
 
     def _content(self, address: Address, record: Sidecar) -> StoredRevision | None:
         if record.body is None:
-            return self.database.storage.read_revision(address, record.modified, content=True)
+            return self.database.storage.read(address, record.modified, content=True)
         bodies = _bodies(self.bodies_of, address.form)
         if bodies is None or isinstance(address, DefinitionAddress):
             raise DamagedError(f"the body of {address} of {record.modified} is elsewhere, and no property leads to it")

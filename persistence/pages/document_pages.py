@@ -31,7 +31,8 @@ from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
-from persistence.services.rules import Delete, Get, Revert
+from persistence.services.rules import Delete, Get
+from persistence.storage.storage import NO_REVISIONS
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -188,7 +189,7 @@ class DocumentPages:
         report = report_document(place, address, with_revisions=False)
         revision = report.sidecar
         if instant is not None:
-            found = route.storage.read_revision(address, instant, content=False)
+            found = route.storage.read(address, instant, content=False)
             if found is None:
                 raise errors.NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
@@ -242,15 +243,15 @@ class DocumentPages:
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
             raise errors.NotFoundError("the times of two revisions are needed, as older and newer")
-        found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
+        found = self.documents.router.of(address.form).storage.read(address, newer, content=False)
         if found is None:
             raise errors.NotFoundError(f"{address} has no revision of {newer}")
         pair, shown = histories.RevisionPair(address, found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = histories.DiffOptions(language, in_removed=True)
-        before = shown.route.storage.read_revision(address, older, content=False)
+        before = shown.route.storage.read(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(ANONYMOUS), options)
+        differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(), options)
         rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
         for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
@@ -273,7 +274,7 @@ class DocumentPages:
         address = address_of(values["app"], values["form"], "data", values["document"])
         reverting = histories.Reverting(self.documents)
         instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
-        plan = reverting.plan(address, Revert(instant=instant))
+        plan = reverting.plan(address, Get(instant=instant))
         older, current, is_deleted = plan.file.older, plan.file.current, plan.file.is_deleted
         tag = "" if current is None else current.etag
 
@@ -287,7 +288,7 @@ class DocumentPages:
                     f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
                     "Look at the document again."
                 )
-            reverting.restore(reverting.plan(address, Revert(instant=instant, user=User(name=by))))
+            reverting.restore(reverting.plan(address, Get(instant=instant, user=User(name=by))))
             return Done(translated("The revision of {revision} is the current one again.", revision=older.modified))
 
         by = translated(" by {name}", name=older.modifier) if older.modifier else ""
@@ -420,7 +421,7 @@ class DocumentPages:
 
         def restore(each: _Selected, user: User) -> None:
             instant = histories.before_current(self.documents, each.address)
-            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=user)))
+            reverting.restore(reverting.plan(each.address, Get(instant=instant, user=user)))
 
         effects = ("The last revision becomes the current one, as a new revision of yours.",)
         return self._question(values, "restore", effects, restore, "Documents brought back: {count}.")
@@ -513,9 +514,7 @@ def _images(report: DocumentReport) -> frozenset[str]:
 
 
 def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
-    if history is None:
-        return [], 0
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else NO_REVISIONS
     begin = (number - 1) * REVISIONS_SHOWN
     # One more than is shown: the last one of a page is compared with the one before it.
     return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total

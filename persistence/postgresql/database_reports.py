@@ -35,11 +35,9 @@ from persistence.bounded_cache import BoundedCache
 from persistence.errors import BusyError, ConflictError, DiskError, DiskFullError, PersistenceError
 from persistence.forms.flat_tables import (
     METADATA_COLUMNS,
-    CataloguedView,
     FlatNaming,
     FlatView,
     RowReader,
-    catalogued,
     from_catalogue,
     read_flat_views,
 )
@@ -125,10 +123,7 @@ def generations(connection: Rows, found: Iterable[TupleRow]) -> list[Generation]
     result = []
     for number, version, state in wanted:
         own = [row for row in views if row[0] == number]
-        listed = (
-            CataloguedView(name, around, path, repetition, tuple((column, at) for column, at in columns))
-            for _, _, name, around, path, repetition, columns in own
-        )
+        listed = (row[2:] for row in own)
         names = {row[2]: row[1] for row in own}
         result.append(Generation(number, version, GenerationState(state), from_catalogue(listed), names))
     return result
@@ -142,17 +137,14 @@ def add_generation(connection: Rows, form: Form, version: int, views: Sequence[F
         " RETURNING number",
         (version, form.app, form.name),
     )
-    listed = catalogued(views)
     made = connection.execute(
         "INSERT INTO flat_view (generation, name, around, path, repetition)"
         " SELECT %s, name, around, path, repetition FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])"
         " WITH ORDINALITY AS view (name, around, path, repetition, at) ORDER BY at RETURNING name, number",
-        (number, *map(list, zip(*(each[:4] for each in listed), strict=True))),
+        (number, *map(list, zip(*(each.row for each in views), strict=True))),
     )
     numbers: dict[str, int] = dict(made.fetchall())
-    columns = [
-        (numbers[each.name], at, name, path) for each in listed for at, (name, path) in enumerate(each.columns, 1)
-    ]
+    columns = [(numbers[each.name], at, *column.row) for each in views for at, column in enumerate(each.columns, 1)]
     if columns:
         connection.execute(
             "INSERT INTO flat_column SELECT * FROM unnest(%s::int[], %s::int[], %s::text[], %s::text[])",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from persistence.errors import BadAddressError, BadRequestError
 from persistence.limits import LONGEST_SHOWN
 from persistence.model import versions
-from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.permissions import ANONYMOUS, Admin
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.permissions import Admin
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import in_latin_1
 from persistence.model.versions import ABSENT, VersionRequest
@@ -24,35 +24,10 @@ from persistence.services.searching import PublishedForms, Searching
 from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision
 
-# Definitions and documents of a provider behind a proxy, which has decided already (spec crud 2 and 11).
+# Documents of a provider behind a proxy, which has decided already (spec crud 2 and 11).
 #
 # The proxy of a runtime sends a HEAD before each PUT and DELETE, and reports what it has found. The versions,
 # preconditions and singleton forms that only the provider knows are still decided under the lock.
-
-
-class DefinitionsBehindProxy(Definitions):
-    """Form definitions of versions that are always named."""
-
-    __slots__ = ()
-
-    def read(self, form: Form, name: str, get: rules.Get) -> rules.Read:
-        versions.must_be_sent(get.version.number, form)
-        return super().read(form, name, get)
-
-    def write(self, form: Form, name: str, put: rules.Put, chunks: Iterable[bytes]) -> rules.Written:
-        """Publish one file: 201 unless the proxy has found a file to replace."""
-        versions.must_be_sent(put.version.number, form)
-        put = replace(put, origin=_nobodys(put.origin))
-        written = super().write(form, name, put, chunks)
-        return replace(written, created=written.created and put.origin is None)
-
-    def delete(self, form: Form, name: str, delete: rules.Delete) -> rules.Removed:
-        """Leave a tombstone, even if nothing is stored."""
-        versions.must_be_sent(delete.version.number, form)
-        return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
-
-    def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
-        """Require nothing: the proxy has looked."""
 
 
 class DocumentsBehindProxy(Documents):
@@ -98,7 +73,7 @@ class DocumentsBehindProxy(Documents):
         """Leave a tombstone, even if nothing is stored."""
         version = versions.must_be_sent(number, address)
         self.checked(route, address, current, delete, version)
-        return rules.Removed(address, version, None, None), rules.tombstone_over(current, version, delete)
+        return rules.Removed(version, None, None), rules.tombstone_over(current, version, delete)
 
     def may_read(self, asked: rules.Put | rules.Delete, own: DocumentAddress, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
         """Return true: the proxy has let the caller in."""
@@ -110,7 +85,7 @@ class DocumentsBehindProxy(Documents):
         route, version = self.router.of(form), versions.must_be_sent(delete.version.number, address)
         with route.storage.writing(address) as writer, protecting(route, address, delete.user):
             writer.discard_draft(form, document)
-        return rules.Removed(address, version, None, None)
+        return rules.Removed(version, None, None)
 
     def delete_all(self, form: Form, delete: rules.Delete) -> rules.Cleared:  # noqa: ARG002 - inherited
         """Refuse: the proxy searches, and deletes one document after the other."""
@@ -120,11 +95,6 @@ class DocumentsBehindProxy(Documents):
 def _require_format(asked: str | None) -> None:
     if asked and asked != rules.RAW and not versions.is_data_format(asked):
         raise BadRequestError(f"data-format-version is not a version such as 2021.1.0: {asked[:LONGEST_SHOWN]!r}")
-
-
-def _nobodys(origin: rules.Origin | None) -> rules.Origin | None:
-    """Definitions have no owner (spec crud 4.4)."""
-    return None if origin is None else replace(origin, owner=ANONYMOUS)
 
 
 def _as_stored(origin: rules.Origin | None, stored: StoredRevision | None) -> rules.Origin | None:
@@ -195,7 +165,7 @@ class Services:
         served = DocumentsBehindProxy(router, dialect, access)
         return replace(
             wired,
-            definitions=DefinitionsBehindProxy(definitions),
+            definitions=Definitions(definitions, is_behind_proxy=True),
             documents=served,
             leasing=Leasing(router, dialect, None),
             forms=PublishedForms(router, admins, is_strict=dialect.is_strict, filters=False),

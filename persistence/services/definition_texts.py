@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from persistence.catalog import Catalog, Definition
 from persistence.errors import ConflictError, DeletedError, NotFoundError, disk_errors
-from persistence.forms.controls import DESIGNER_KEYS, NO_OUTLINE
+from persistence.forms.controls import DESIGNER_KEYS, KIND, NO_OUTLINE, read_elements
 from persistence.forms.definition_metadata import unpublish
-from persistence.forms.definition_printing import KIND, printed, read_elements
+from persistence.forms.definition_tree import printed
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import Permissions, User

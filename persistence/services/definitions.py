@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeVar
 
 import msgspec
 
@@ -42,7 +43,6 @@ from persistence.services import rules
 from persistence.services.codec import XHTML, marks_without_effect, receiving
 from persistence.services.documents import Documents
 from persistence.storage.commit import OutgoingFile, Upload
-from persistence.storage.stored_revision import StoredRevision
 
 
 class Replaces(Enum):
@@ -68,12 +68,14 @@ class Part:
 class Definitions:
     """Reading, publishing and deleting below ``form/``, without permissions (4.2)."""
 
-    # With ``refuses_marks`` a definition that has a mark without effect is refused.
+    # With ``refuses_marks`` a definition that has a mark without effect is refused. A proxy names a version always, and
+    # looks for the file before it deletes or replaces it (spec crud 2 and 11).
     router: Router
     refuses_marks: bool = False
+    is_behind_proxy: bool = False
 
     def read(self, form: Form, name: str, get: rules.Get) -> rules.Read:
-        route = self.router.of(form)
+        route = self._route(form, get.version)
         asked = _asked(route, get.version)
         if (of := asked.for_document) is None:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
@@ -93,7 +95,7 @@ class Definitions:
 
     def write(self, form: Form, name: str, put: rules.Put, chunks: Iterable[bytes]) -> rules.Written:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
-        route = self.router.of(form)
+        route, put = self._route(form, put.version), _unowned(put)
         storage = route.definition.storage
         version, _ = _to_publish(route, _asked(route, put.version))
         address = DefinitionAddress(form, version, name)
@@ -134,7 +136,7 @@ class Definitions:
                     had_flat_views = there is not None and there.sidecar.flat_view
                     sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
                 sidecar = writer.commit(address, sidecar, part.upload, over=own)
-                is_created = there is None and not is_replacement
+                is_created = there is None and not is_replacement and part.put.origin is None
                 written.append(rules.Written(address, sidecar, is_created, operations=None))
         if has_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
@@ -142,21 +144,32 @@ class Definitions:
 
     def delete(self, form: Form, name: str, delete: rules.Delete) -> rules.Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
-        route = self.router.of(form)
+        route, delete = self._route(form, delete.version), _unowned(delete)
         asked = _asked(route, delete.version)
         with route.definition.storage.writing(DefinitionAddress(form, 1, name)) as writer:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
             address = DefinitionAddress(form, version, name)
             own = writer.current(address)
-            self.required(own, address)
+            if not self.is_behind_proxy:
+                rules.must_live(own, address)
             rules.check_precondition(delete.precondition, address, rules.living(own))
             tombstone = writer.delete(address, rules.tombstone_over(own, version, delete), over=own)
         if name == FORM_XHTML and route.data.reports is not None:
             route.data.reports.drop(form, version)
-        return rules.Removed(address, version, tombstone, None)
+        return rules.Removed(version, tombstone, None)
 
-    def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
-        rules.must_live(found, address)
+    def _route(self, form: Form, asked: VersionRequest) -> Route:
+        if self.is_behind_proxy:
+            versions.must_be_sent(asked.number, form)
+        return self.router.of(form)
+
+
+_Asked = TypeVar("_Asked", rules.Put, rules.Delete)
+
+
+def _unowned(asked: _Asked) -> _Asked:
+    """Return a request without the owner that a proxy has found: definitions have none (spec crud 4.4)."""
+    return asked if asked.origin is None else replace(asked, origin=replace(asked.origin, owner=ANONYMOUS))
 
 
 def wants_flat_views(route: Route, *, is_asked: bool) -> bool:

@@ -24,7 +24,7 @@ from persistence.services.codec import AS_STORED, Codec, EncodedContent, Receive
 from persistence.services.purging import forget_history
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.commit import Upload
-from persistence.storage.storage import Revisions, Storage, Writing
+from persistence.storage.storage import NO_REVISIONS, Revisions, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -32,10 +32,8 @@ def selected(route: Route, address: DocumentAddress, get: rules.Get, *, content:
     """Return the living revision that a GET selects, with ``content`` open."""
     if get.as_of is not None:
         return rules.must_live(as_of(route.storage, address, get.as_of, content=content), address)
-    if get.instant is None:
-        return rules.must_live(route.storage.read(address, content=content), address)
-    found = route.storage.read_revision(address, get.instant, content=content)
-    if found is None:
+    found = route.storage.read(address, get.instant, content=content)
+    if found is None and get.instant is not None:
         raise errors.NotFoundError(f"{address} has no revision of {get.instant}")
     return rules.must_live(found, address)
 
@@ -48,10 +46,10 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
         return found
     if found is not None:
         found.close()
-    revisions = storage.history(address) if address.keeps_history else None
-    position = 0 if revisions is None else revisions.position_at(moment)
-    if revisions is not None and position < revisions.total:
-        older = storage.read_revision(address, revisions.instant(position), content=content)
+    revisions = storage.history(address) if address.keeps_history else NO_REVISIONS
+    position = revisions.position_at(moment)
+    if position < revisions.total:
+        older = storage.read(address, revisions.instant(position), content=content)
         if older is not None:
             return older
     raise errors.NotFoundError(f"{address} did not exist at {moment}")
@@ -139,7 +137,7 @@ class Leasing:
         stored = next((each for each in found if each is not None and not each.deleted), None)
         if self.access is not None and enforces and (stored is not None or creates):
             newest = route.catalog.latest_version(address.form) or 1
-            self.access.to_write(rules.subject_of(route, main, stored, newest), caller.user, caller.token)
+            self.access.to_write(rules.subject_of(route, main, stored, newest), caller)
         return stored
 
     def _enforces(self, route: Route) -> bool:
@@ -247,7 +245,7 @@ class Documents:
                 main = rules.must_live(route.storage.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
             subject = rules.subject_of(route, address, main.sidecar, 0)
-            operations = self.access.allow(rules.READING, subject, get.user, get.token)
+            operations = self.access.allow(rules.READING, subject, get)
         except Exception:
             found.close()
             raise
@@ -406,7 +404,7 @@ class Documents:
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
-            self.access.to_delete(rules.subject_of(route, address, own.sidecar, 0), delete.user, None)
+            self.access.to_delete(rules.subject_of(route, address, own.sidecar, 0), Bearer(delete.user))
             with protecting(route, address, delete.user):
                 writer.delete(address, rules.tombstone_of(own, delete.user), over=own)
                 forget_history(route, writer, address)
@@ -421,7 +419,7 @@ class Documents:
         if main is None or main.deleted:
             return False
         try:
-            self.access.allow(rules.READING, rules.subject_of(route, address, main, 0), asked.user, token)
+            self.access.allow(rules.READING, rules.subject_of(route, address, main, 0), Bearer(asked.user, token))
         except errors.ForbiddenError:
             return False
         return True
@@ -452,7 +450,7 @@ class Documents:
             raise errors.VersionError(
                 f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}"
             )
-        with route.storage.deciding(address):
+        with route.data.storage.deciding(address):
             over = route.storage.read(address, content=False)
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:
@@ -481,7 +479,7 @@ class Documents:
             if definition.version != version:
                 definition = route.catalog.of(route.form, version)
             self.require_published(route, definition)
-        operations = self.access.to_write(subject, put.user, put.token)
+        operations = self.access.to_write(subject, put)
         if definition.version != version:  # read only for who has the permission
             definition = route.catalog.of(route.form, version)
         is_only = own is None and counts(address) and rules.is_singleton(definition.published, route.properties)
@@ -503,8 +501,8 @@ class Documents:
         versions.must_equal(number, own.sidecar.version, address)
         document = own if address.is_main else rules.must_live(main, address.main)
         subject = rules.subject_of(route, address, document.sidecar, 0)
-        operations = self.access.to_delete(subject, delete.user, delete.token)
-        return rules.Removed(address, own.sidecar.version, None, operations), rules.tombstone_of(own, delete.user)
+        operations = self.access.to_delete(subject, delete)
+        return rules.Removed(own.sidecar.version, None, operations), rules.tombstone_of(own, delete.user)
 
     def checked(
         self,

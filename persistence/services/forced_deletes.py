@@ -70,7 +70,7 @@ class ForcedDeletes:
         number = self.documents.admitted(route, address, get.version, None)
         versions.must_equal(number, found.sidecar.version, address)
         subject = subject_of(route, address, found.sidecar, 0)
-        return Read(address, found, self.access.allow(READING, subject, get.user, get.token))
+        return Read(address, found, self.access.allow(READING, subject, get))
 
     def delete(self, address: DocumentAddress, delete: Delete, instant: Instant | None) -> Removed:
         """Remove the revision of an instant, or without one an attachment with all its revisions."""
@@ -132,9 +132,7 @@ class ForcedDeletes:
                 if current is not None:
                     writer.remove_current(address, over=current)
             return removed
-        history = route.storage.history(address)
-        instants = () if history is None else map(history.instant, range(history.total))
-        older = [each for each in instants if each != found.sidecar.modified]
+        older = [each for each in route.storage.history(address).instants() if each != found.sidecar.modified]
 
         def is_same() -> bool:
             now = route.storage.sidecar(address)
@@ -145,7 +143,7 @@ class ForcedDeletes:
         return removed
 
     def _found(self, route: Route, address: DocumentAddress, instant: Instant | None) -> StoredRevision:
-        found = route.storage.removable(address, instant)
+        found = route.data.storage.removable(address, instant)
         if found is None:
             raise NotFoundError(f"{address} does not exist" + (f" as of {instant}" if instant else ""))
         return found
@@ -159,13 +157,12 @@ class ForcedDeletes:
         operations: Operations | None = None
         if self.access is not None:
             subject = subject_of(route, address, found.sidecar, 0)
-            operations = self.access.allow(PURGING, subject, delete.user, delete.token)
-        return Removed(address, found.sidecar.version, None, operations)
+            operations = self.access.allow(PURGING, subject, delete)
+        return Removed(found.sidecar.version, None, operations)
 
 
 def _has_older(route: Route, address: DocumentAddress) -> bool:
-    history = route.storage.history(address)
-    return history is not None and history.total > 1
+    return route.storage.history(address).total > 1
 
 
 @dataclass(frozen=True, slots=True)

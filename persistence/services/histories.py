@@ -33,23 +33,11 @@ from persistence.model.addresses import DefinitionAddress, DocumentAddress
 from persistence.model.permissions import Bearer
 from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
 from persistence.model.texts import LAST, Instant
-from persistence.model.versions import NO_PRECONDITION, VersionRequest
+from persistence.model.versions import NO_PRECONDITION, Precondition, VersionRequest
 from persistence.providers.router import Route, Router
 from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, PutRequest, as_of, commit, protecting, selected
-from persistence.services.rules import (
-    READING,
-    Access,
-    Get,
-    Origin,
-    Put,
-    Read,
-    Revert,
-    Written,
-    living,
-    must_live,
-    subject_of,
-)
+from persistence.services.rules import READING, Access, Get, Origin, Put, Read, Written, living, must_live, subject_of
 from persistence.services.transforms import holders_in, parsing
 from persistence.storage.storage import RevisionList, Revisions
 from persistence.storage.stored_revision import StoredRevision, digest_of_open
@@ -113,7 +101,7 @@ class RevisionDiffs:
             if language is not None and not (outline.languages or reading.is_designer):
                 raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
             trees = reading.tree(older, outline), reading.tree(newer, outline)
-            return _between(*trees, outline, by_position=by_position, in_removed=options.in_removed)
+            return diffs.differences(*trees, outline, by_position=by_position, in_removed=options.in_removed)
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer
@@ -134,21 +122,8 @@ class RevisionDiffs:
                 after = last[1] if last is not None and known else reading.if_comparable(newer, outline)
                 before = reading.if_comparable(older, outline)
                 last = older.instant, before
-                found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
+                found = diffs.differences(before, after, outline, by_position=self.documents.dialect.has_proxy)
             yield diffs.ComparedRevisions(older.instant, None, found)
-
-
-def _between(
-    before: diffs.DataNode | None,
-    after: diffs.DataNode | None,
-    outline: Outline,
-    *,
-    by_position: bool,
-    in_removed: bool = False,
-) -> Iterator[diffs.Difference]:
-    if before is None or after is None:
-        return iter((diffs.OTHER,))
-    return diffs.differences(before, after, outline, by_position=by_position, in_removed=in_removed)
 
 
 @dataclass(slots=True)
@@ -232,7 +207,7 @@ class Histories:
         """Return a page of the revisions that somebody may read, with the next ``older`` one only on request."""
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
-        if revisions is None:
+        if not revisions.total:
             return HistoryPage(address, asked)
         may_read = self._revision_filter(route, address, reader)
         shown = self._shown(route, address, revisions, may_read, reader)
@@ -270,7 +245,7 @@ class Histories:
             facts = (sidecar.version, sidecar.creator, sidecar.group, sidecar.organization)
             if facts not in known:
                 try:
-                    access.allow(READING, subject_of(route, address, sidecar, 0), reader.user, reader.token)
+                    access.allow(READING, subject_of(route, address, sidecar, 0), reader)
                     known[facts] = True
                 except (ForbiddenError, DamagedError, RemoteFailureError):
                     known[facts] = False
@@ -285,11 +260,11 @@ class Histories:
             return [range(revisions.total)]
         if not address.is_main:
             main = must_live(route.storage.read(address.main, content=False), address.main)
-            self.access.allow(READING, subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, main.sidecar, 0), reader)
             return [range(revisions.total)]
         current = revisions.revision(0)
         if current is not None and current.sidecar is not None:
-            self.access.allow(READING, subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, current.sidecar, 0), reader)
         lives = _readable_lives(revisions, may_read)
         if not lives and (current is None or current.sidecar is None):
             raise RemoteFailureError(f"the data of {address} in another service is damaged")
@@ -333,12 +308,13 @@ def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may
 
 @dataclass(frozen=True, slots=True)
 class RestoredFile:
-    """A file to be brought back: its revision of before, the ``current`` one, if any, and what was ``asked`` for it."""
+    """A file to be brought back: its revision of before, which was ``asked`` for, and the ``current`` one, if any."""
 
     address: DocumentAddress
     older: Sidecar
     current: StoredRevision | None
-    asked: Revert
+    asked: Get
+    precondition: Precondition = NO_PRECONDITION
 
     @property
     def is_deleted(self) -> bool:
@@ -357,7 +333,7 @@ class RestoredFile:
             is_same_life = current is None or current.created <= older.created
             origin = Origin(older.created if is_same_life else None, older.facts.owner)
         put = Put.of(older, asked.user)
-        return replace(put, precondition=asked.precondition, origin=origin, token=asked.token, restores=older)
+        return replace(put, precondition=self.precondition, origin=origin, token=asked.token, restores=older)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +376,15 @@ class Reverting:
     documents: Documents
     elsewhere: Documents | None = None
 
-    def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
+    def plan(self, address: DocumentAddress, asked: Get, precondition: Precondition = NO_PRECONDITION) -> RestorePlan:
+        """Plan to bring back the revision that a GET would select."""
         route = self.documents.router.of(address.form)
         current = route.storage.read(address, content=False)
         source = self.elsewhere or self.documents
-        found = source.read(address, asked.get).found
+        found = source.read(address, asked).found
         with found.opened as content:
             versions.must_equal(asked.version.number, found.sidecar.version, address)
-            file = RestoredFile(address, found.sidecar, current, asked)
+            file = RestoredFile(address, found.sidecar, current, asked, precondition)
             self.documents.decided_early(route, address, file.put)
             is_deep = self.elsewhere is not None
             is_damaged = is_deep and not _is_whole(route, address, current)
@@ -436,7 +413,7 @@ class Reverting:
         with ExitStack() as opened:
             requests = list[PutRequest]()
             for file in files:
-                older = source.read_revision(file.address, file.older.modified, content=True)
+                older = source.read(file.address, file.older.modified, content=True)
                 if older is not None:
                     opened.callback(older.close)
                 if older is None or older.sidecar.id != file.older.id or older.file is None:
@@ -473,7 +450,7 @@ def _with_attachments(
     plan: RestorePlan, route: Route, source: Route, names: Iterable[str], *, is_deep: bool
 ) -> RestorePlan:
     """Add the attachments that were current with their document; with ``is_deep`` also for damaged ones."""
-    file, asked = plan.file, replace(plan.file.asked, precondition=NO_PRECONDITION)
+    file = plan.file
     for name in names:
         address = file.address.moved(file.address.collection, name)
         try:
@@ -483,7 +460,7 @@ def _with_attachments(
             current = older = None
         is_whole = not is_deep or _is_whole(route, address, current)
         if older is not None and not (_is_same(current, older) and is_whole):
-            plan.attachments.append(RestoredFile(address, older.sidecar, current, asked))
+            plan.attachments.append(RestoredFile(address, older.sidecar, current, file.asked))
         elif current is not None and not current.sidecar.deleted:
             plan.unchanged.append((address, current))
         else:
@@ -501,9 +478,9 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
         return None
     except NotFoundError:
         revisions = route.storage.history(address)
-        if revisions is None:
+        if not revisions.total:
             return None
-        first = living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
+        first = living(route.storage.read(address, revisions.instant(revisions.total - 1), content=False))
         if first is not None and first.sidecar.created <= moment:
             raise ConflictError(f"{address} had other content at that time, and that revision was purged") from None
         return first
@@ -520,7 +497,7 @@ def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
 
 
 def republish(
-    definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Revert, *, is_trial: bool
+    definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Get, *, is_trial: bool
 ) -> Sidecar | None:
     """Publish a file as it was in a source, unless ``is_trial``; return its sidecar, ``None`` without any change."""
     moment = asked.as_of or LAST
@@ -536,7 +513,7 @@ def republish(
             return None
         sidecar = older.sidecar
         version, kind = VersionRequest(number=address.version), sidecar.content_type
-        put = Put(version, user=asked.user, content_type=kind, restores=sidecar)
+        put = Put(asked.user, version=version, content_type=kind, restores=sidecar)
         pieces = Read(address, older, None).pieces()
         with definitions.receiving(address, kind, pieces) as (upload, received):
             if sidecar.digest not in (None, received.digest):
@@ -549,10 +526,9 @@ def republish(
 def before_current(documents: Documents, address: DocumentAddress) -> Instant:
     """Return the instant of the last living revision before the current one, which may be a tombstone."""
     revisions = documents.router.of(address.form).storage.history(address)
-    if revisions is None:
+    if not revisions.total:
         raise NotFoundError(f"{address} does not exist")
-    for position in range(1, revisions.total):
-        found = revisions.revision(position)
-        if found is not None and found.sidecar is not None and not found.sidecar.deleted:
+    for found in revisions.each(1):
+        if found.sidecar is not None and not found.sidecar.deleted:
             return found.instant
     raise NotFoundError(f"{address} has no older revision")

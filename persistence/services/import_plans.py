@@ -1,4 +1,4 @@
-"""The revisions of an import, their plan and their sidecars, and the report."""
+"""The revisions of an import, their plan and their sidecars."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ import msgspec
 from persistence.errors import BadRequestError, ConflictError, one_line
 from persistence.forms.archive_metadata import ImportFacts
 from persistence.forms.definition_metadata import read_permissions
-from persistence.forms.messages import attribute, attributes_of, element, text
-from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
+from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.sidecar import SCHEMA, Sidecar, described, owned, tombstone
 from persistence.model.texts import LAST, Instant, next_after
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
-from persistence.services.transfers import KINDS, TransferOutcome, TransferReport, TransferResult
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage.commit import Upload
 from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
@@ -226,7 +225,7 @@ class ImportPlan:
         if current is None or current.sidecar.modified == instant:
             return current
         current.close()
-        return self.storage.read_revision(address, instant, content=content)
+        return self.storage.read(address, instant, content=content)
 
     def _leave_out_drafts(self) -> None:
         newest = ""
@@ -334,97 +333,3 @@ def deleted_sidecar(received: ReceivedRevision, over: StoredRevision | None) -> 
     )
     before = msgspec.structs.replace(before, created=min(facts.created or modified, modified))
     return tombstone(before, modified=modified, modifier=facts.modifier)
-
-
-MOST_REMEMBERED = 1 << 18
-"""Files that a report remembers, some 20 MB: one that comes again after so many others counts again."""
-
-
-@dataclass
-class ImportReport(TransferReport):
-    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already."""
-
-    # A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and
-    # skipped documents, ``ownerless`` the first of those ``without_owner``.
-    files: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    known: int = 0
-    ignored: int = 0
-    listed: list[TransferOutcome] = field(default_factory=list)
-    ownerless: list[str] = field(default_factory=list)
-    without_owner: int = 0
-    notes: dict[str, int] = field(default_factory=dict)
-    _seen: dict[int, bool] = field(default_factory=dict)
-
-    def add(self, outcome: TransferOutcome) -> None:
-        super().add(outcome)
-        self.ignored += outcome.result is TransferResult.IGNORED
-        for address, new, known in outcome.revisions:
-            is_new, is_draft = new > 0, isinstance(address, DocumentAddress) and address.is_draft
-            kind = "drafts" if is_draft else KINDS[isinstance(address, DefinitionAddress)]
-            kind = kind if address.is_main else "attachments"
-            if kind == KINDS[False]:
-                self.revisions += new
-                self.known += known
-            before = self._seen.get(hash(address))
-            if before is None and len(self._seen) >= MOST_REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-            if before is None or (is_new and not before):
-                self._seen[hash(address)] = is_new
-                self.files[kind, is_new] += 1
-                self.files[kind, False] -= before is False
-        if outcome.cause and len(self.listed) < MOST_NAMED:
-            self.listed.append(outcome)
-        self.without_owner += outcome.lacks_owner
-        if outcome.lacks_owner and len(self.ownerless) < MOST_NAMED:
-            self.ownerless.append(outcome.name)
-        for note in outcome.notes:
-            if note in self.notes or len(self.notes) < MOST_NOTES:
-                self.notes[note] = self.notes.get(note, 0) + 1
-
-    def lines(self, *, is_dry: bool) -> list[str]:
-        done, lines = "would be imported" if is_dry else "imported", []
-        for kind, counts in self.by_kind().items():
-            if kind not in KINDS.values() and not any(counts.values()):
-                continue
-            others = "".join(f", {count} {name}" for name, count in list(counts.items())[2:] if count)
-            lines.append(f"{kind}: {counts['imported']} {done}, {counts['unchanged']} were there already{others}")
-            if kind == KINDS[False]:
-                lines.append(f"revisions of documents: {self.revisions} new, {self.known} known")
-        lines += [f"other files: {self.ignored} ignored"] * (self.ignored > 0)
-        if self.without_owner:
-            lines.append(f"documents without an owner: {self.without_owner}")
-        lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
-        return lines
-
-    def by_kind(self) -> dict[str, dict[str, int]]:
-        """Return the counts of each kind of file; a document or a version is skipped or refused as a whole."""
-        found = {
-            kind: {"imported": self.files[kind, True], "unchanged": self.files[kind, False]}
-            for kind in (*KINDS.values(), "drafts", "attachments")
-        }
-        for is_definition, kind in KINDS.items():
-            for result in (TransferResult.SKIPPED, TransferResult.REFUSED):
-                found[kind][result.value] = self.counts[is_definition, result]
-        return found
-
-    def facts(self) -> dict[str, object]:
-        revisions = {"new": self.revisions, "known": self.known}
-        notes = [{"note": note, "count": count} for note, count in self.notes.items()]
-        return {
-            **self.by_kind(),
-            "revisions": revisions,
-            "ignored": self.ignored,
-            "without_owner": self.without_owner,
-            "notes": notes,
-        }
-
-    def as_xml(self, *, is_dry: bool) -> bytes:
-        children = [element(kind, attributes_of(counts)) for kind, counts in self.by_kind().items()]
-        children.append(element("revisions", attributes_of({"new": self.revisions, "known": self.known})))
-        children += [
-            element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.listed
-        ]
-        children += [element("without-owner", attribute("name", one_line(name))) for name in self.ownerless]
-        children += [element("note", attribute("count", count), text(note)) for note, count in self.notes.items()]
-        facts = {"dry-run": is_dry, "refused": self.refused, "without-owner": self.without_owner or None}
-        return element("import", attributes_of({**facts, "ignored": self.ignored}), "".join(children)).encode()

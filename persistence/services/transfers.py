@@ -1,4 +1,4 @@
-"""Commits of a transfer under the lock, flat views, and outcomes, as imports and moves count.
+"""Commits of a transfer under the lock, flat views, outcomes, and the reports of imports and moves.
 
 A unit is a document with its draft, or a version of a definition, by its saved ``data.xml`` or its ``form.xhtml``. A
 transfer receives the revisions of a unit aside and compares them with their digests. Then it stores them in batches
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from persistence.errors import PersistenceError
+from persistence.errors import PersistenceError, one_line
+from persistence.forms.messages import attribute, attributes_of, element, text
 from persistence.index.protocol import ReportTables
-from persistence.limits import MOST_AT_ONCE
+from persistence.limits import MOST_AT_ONCE, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.storage.commit import Upload
@@ -95,10 +96,10 @@ class TransferResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes."""
+    """The outcome for ``name``: a move has ``placed`` so many new revisions, with ``size`` bytes."""
 
-    # An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
-    # already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
+    # An import has for each file the numbers of ``revisions`` that are new and that were stored already. ``form`` is
+    # that of documents, new or known; one that ``lacks_owner`` came without.
     name: str
     result: TransferResult
     is_definition: bool = False
@@ -127,3 +128,125 @@ class TransferReport:
     @property
     def refused(self) -> int:
         return sum(self.counts[is_definition, TransferResult.REFUSED] for is_definition in KINDS)
+
+    def of_kinds(self, *results: TransferResult) -> dict[str, dict[str, int]]:
+        return {kind: {each.value: self.counts[of, each] for each in results} for of, kind in KINDS.items()}
+
+
+_RESULTS = tuple(map(TransferResult, ("moved", "there", "removed", "changing", "refused")))  # those of none, too
+
+
+@dataclass
+class MoveReport(TransferReport):
+    """Counts the outcomes of one pass; ``size`` are the bytes of contents."""
+
+    size: int = 0
+
+    def add(self, outcome: TransferOutcome) -> None:
+        super().add(outcome)
+        self.revisions += outcome.placed
+        self.size += outcome.size
+
+    def facts(self) -> dict[str, object]:
+        return {**self.of_kinds(*_RESULTS), "revisions": self.revisions, "bytes": self.size}
+
+    def line(self, *, is_dry: bool = False) -> str:
+        parts = []
+        for kind, counts in self.of_kinds(*_RESULTS).items():
+            (_, moved), (_, there), *others = counts.items()
+            more = "".join(f", {count} {name}" for name, count in others if count)
+            parts.append(f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already{more}")
+        return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / (1 << 20):.1f} MiB"
+
+
+MOST_REMEMBERED = 1 << 18
+"""Files that a report remembers, some 20 MB: one that comes again after so many others counts again."""
+
+
+@dataclass
+class ImportReport(TransferReport):
+    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already."""
+
+    # A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and
+    # skipped documents, ``ownerless`` the first of those ``without_owner``.
+    files: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    known: int = 0
+    ignored: int = 0
+    listed: list[TransferOutcome] = field(default_factory=list)
+    ownerless: list[str] = field(default_factory=list)
+    without_owner: int = 0
+    notes: dict[str, int] = field(default_factory=dict)
+    _seen: dict[int, bool] = field(default_factory=dict)
+
+    def add(self, outcome: TransferOutcome) -> None:
+        super().add(outcome)
+        self.ignored += outcome.result is TransferResult.IGNORED
+        for address, new, known in outcome.revisions:
+            is_new, is_draft = new > 0, isinstance(address, DocumentAddress) and address.is_draft
+            kind = "drafts" if is_draft else KINDS[isinstance(address, DefinitionAddress)]
+            kind = kind if address.is_main else "attachments"
+            if kind == KINDS[False]:
+                self.revisions += new
+                self.known += known
+            before = self._seen.get(hash(address))
+            if before is None and len(self._seen) >= MOST_REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+            if before is None or (is_new and not before):
+                self._seen[hash(address)] = is_new
+                self.files[kind, is_new] += 1
+                self.files[kind, False] -= before is False
+        if outcome.cause and len(self.listed) < MOST_NAMED:
+            self.listed.append(outcome)
+        self.without_owner += outcome.lacks_owner
+        if outcome.lacks_owner and len(self.ownerless) < MOST_NAMED:
+            self.ownerless.append(outcome.name)
+        for note in outcome.notes:
+            if note in self.notes or len(self.notes) < MOST_NOTES:
+                self.notes[note] = self.notes.get(note, 0) + 1
+
+    def lines(self, *, is_dry: bool) -> list[str]:
+        done, lines = "would be imported" if is_dry else "imported", []
+        for kind, counts in self.by_kind().items():
+            if kind not in KINDS.values() and not any(counts.values()):
+                continue
+            others = "".join(f", {count} {name}" for name, count in list(counts.items())[2:] if count)
+            lines.append(f"{kind}: {counts['imported']} {done}, {counts['unchanged']} were there already{others}")
+            if kind == KINDS[False]:
+                lines.append(f"revisions of documents: {self.revisions} new, {self.known} known")
+        lines += [f"other files: {self.ignored} ignored"] * (self.ignored > 0)
+        if self.without_owner:
+            lines.append(f"documents without an owner: {self.without_owner}")
+        lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
+        return lines
+
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        """Return the counts of each kind of file; a document or a version is skipped or refused as a whole."""
+        found = {
+            kind: {"imported": self.files[kind, True], "unchanged": self.files[kind, False]}
+            for kind in (*KINDS.values(), "drafts", "attachments")
+        }
+        for kind, counts in self.of_kinds(TransferResult.SKIPPED, TransferResult.REFUSED).items():
+            found[kind] |= counts
+        return found
+
+    def facts(self) -> dict[str, object]:
+        revisions = {"new": self.revisions, "known": self.known}
+        notes = [{"note": note, "count": count} for note, count in self.notes.items()]
+        return {
+            **self.by_kind(),
+            "revisions": revisions,
+            "ignored": self.ignored,
+            "without_owner": self.without_owner,
+            "notes": notes,
+        }
+
+    def as_xml(self, *, is_dry: bool) -> bytes:
+        children = [element(kind, attributes_of(counts)) for kind, counts in self.by_kind().items()]
+        children.append(element("revisions", attributes_of({"new": self.revisions, "known": self.known})))
+        children += [
+            element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.listed
+        ]
+        children += [element("without-owner", attribute("name", one_line(name))) for name in self.ownerless]
+        children += [element("note", attribute("count", count), text(note)) for note, count in self.notes.items()]
+        facts = {"dry-run": is_dry, "refused": self.refused, "without-owner": self.without_owner or None}
+        return element("import", attributes_of({**facts, "ignored": self.ignored}), "".join(children)).encode()

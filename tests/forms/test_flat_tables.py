@@ -17,7 +17,6 @@ from persistence.forms.flat_tables import (
     FlatView,
     RowReader,
     UniqueNames,
-    catalogued,
     from_catalogue,
     identifier,
     joined,
@@ -113,8 +112,9 @@ def test_what_has_no_bind_has_an_empty_column_and_no_view() -> None:
     form = Form("<form/>", bind("s", bind("a")), section("s", grid("r", inside, CONTENT)))
     assert names(form) == {"": ["a", "b"]}
     assert rows(form, "<form><s><a>1</a><b>2</b></s></form>") == [[("1", None)]]
-    assert from_catalogue(catalogued(views(form))) == views(form)
-    assert catalogued(views(form))[0].columns == (("a", "s/a"), ("b", ""))
+    catalogued = [(*each.row, [column.row for column in each.columns]) for each in views(form)]
+    assert from_catalogue(catalogued) == views(form)
+    assert catalogued[0] == (views(form)[0].name, None, "", None, [("a", "s/a"), ("b", "")])
 
 
 def test_a_value_from_elsewhere_is_in_the_row_around_it() -> None:

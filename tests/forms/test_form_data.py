@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from persistence import limits
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms import form_data
 from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
 from persistence.forms.form_data import (
     NODE_END,
@@ -314,7 +314,7 @@ def test_values_are_collected_by_column(inside: str, expected: dict[int, list[st
 
 
 def test_a_row_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(form_data, "MOST_CELL_CHARACTERS", 5)
+    monkeypatch.setattr(limits, "MOST_CELL_CHARACTERS", 5)
     with CellReader(MATCHER) as reader:
         assert reader.read([b"<form><a><b>12345</b></a><c>123456789</c></form>"]).cells == {0: ["12345"]}
     with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):

@@ -15,7 +15,6 @@ from lxml import etree
 
 from persistence import limits, xml
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms import form_data
 from persistence.forms.definition_tree import Tree, on_tree, serialized
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import TextExtraction, ValueReader
@@ -159,7 +158,7 @@ def test_a_long_name_is_refused_after_it_was_an_attribute_in_a_step_of_many_equa
 
 def test_elements_are_counted_over_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Streaming, "most_elements", 10_000)
-    monkeypatch.setattr(form_data, "MOST_ELEMENTS", 10_000)
+    monkeypatch.setattr(limits, "MOST_ELEMENTS", 10_000)
     check(b"<r>" + b"<b/>" * 9_999 + b"</r>")
     with pytest.raises(MalformedXmlError, match="more than 10000 elements"):
         check(b"<r>" + b"<b/>" * 10_000 + b"</r>")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from persistence import limits
 from persistence.errors import BadRequestError
 from persistence.index import search_compiler
 from persistence.index.protocol import LONGEST_KEY
@@ -59,7 +60,7 @@ def planned(kind: str, plan: str) -> Iterator[None]:
     """Other thresholds, in the compiler and in the module of an engine's dialect."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in _PLANS[plan].items():
-            for module in (search_compiler, {"tree": sqlite_dialect, "database": database_index}[kind]):
+            for module in (limits, search_compiler, {"tree": sqlite_dialect, "database": database_index}[kind]):
                 if hasattr(module, name):
                     patch.setattr(module, name, value)
         yield
@@ -178,7 +179,7 @@ def test_documents_are_not_counted_where_the_first_ones_fill_the_page(
 ) -> None:
     """A page is looked for among the first four documents of a list, and among twelve where enough are found."""
     for name, value in (("FOLDS_TRIED", 0), ("FIRST_TRIED", 4), ("MOST_TRIED", 12)):
-        monkeypatch.setattr(search_compiler, name, value)
+        monkeypatch.setattr(limits, name, value)
     query = Query(controls=(ControlFilter("a", TextMatch.SUBSTRING, "xyz"),), size=3, needs_total=False)
     newest = [f"d{number}" for number in reversed(range(20))]
     with made() as indexed:

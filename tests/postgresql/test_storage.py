@@ -73,7 +73,7 @@ def added(storage: DatabaseStorage) -> bool:
         number = 0 if found is None else int((content(found) or b"").decode()[6:-7])
         upload.write(body(DATA, str(number + 1)))
         with storage.writing(DATA) as writer:
-            seen = None if found is None else storage.read_revision(DATA, found.sidecar.modified, content=False)
+            seen = None if found is None else storage.read(DATA, found.sidecar.modified, content=False)
             writer.commit(DATA, next_sidecar(upload, seen), upload, over=seen)
         return True
     return False
@@ -93,7 +93,7 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
     assert [process.exitcode for process in processes] == [0, 0]
     history = storage.history(DATA)
     instants = [history.instant(position) for position in range(history.total)][::-1]
-    found = [content(storage.read_revision(DATA, instant, content=True)) for instant in instants]
+    found = [content(storage.read(DATA, instant, content=True)) for instant in instants]
     assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
     assert instants == sorted(set(instants))
 
@@ -114,7 +114,19 @@ def test_nothing_of_a_block_is_seen_before_its_end_and_all_of_it_by_itself(stora
     assert rows(storage) == {"0/D/data.xml", "0/D/a.bin"}
 
 
-def test_an_error_at_the_end_of_a_block_leaves_everything_as_it_was(storage: DatabaseStorage) -> None:
+def end_connection(storage: DatabaseStorage, server: Server) -> None:
+    """End the connection of the block, on the server."""
+    with storage.database.reading("looking") as connection:
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        server.execute(f"SELECT pg_terminate_backend({row[0]})")
+        activity = f"SELECT 1 FROM pg_stat_activity WHERE pid = {row[0]}"  # noqa: S608 - a number
+        eventually(lambda: not server.execute(activity))
+
+
+@pytest.mark.parametrize("error", [KeyError, BusyError], ids=["an error", "a connection that is killed"])
+def test_what_ends_a_block_leaves_everything_as_it_was(
+    storage: DatabaseStorage, database_server: Server, error: type[Exception]
+) -> None:
     write(storage, DATA, "one")
     write(storage, DRAFT, "draft")
     before = rows(storage)
@@ -125,37 +137,15 @@ def test_an_error_at_the_end_of_a_block_leaves_everything_as_it_was(storage: Dat
             with storage.writing(DATA) as writer:
                 over = writer.current(DATA)
                 writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
+                if error is BusyError:
+                    end_connection(storage, database_server)
                 writer.discard_draft(FORM, "D")
                 raise KeyError("after it")
 
-        with pytest.raises(KeyError):
+        with pytest.raises(error):
             save()
     assert rows(storage) == before
     assert content(storage.read(DATA, content=True)) == body(DATA, "one")
-
-
-def test_a_connection_that_is_killed_within_a_block_stores_nothing(
-    storage: DatabaseStorage, database_server: Server
-) -> None:
-    write(storage, DATA, "one")
-    write(storage, DRAFT, "draft")
-    before = rows(storage)
-    with storage.upload(DATA) as upload:
-        upload.write(body(DATA, "two"))
-
-        def save() -> None:
-            with storage.writing(DATA) as writer, storage.database.reading("looking") as connection:
-                over = writer.current(DATA)
-                writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
-                row = connection.execute("SELECT pg_backend_pid()").fetchone()
-                database_server.execute(f"SELECT pg_terminate_backend({row[0]})")
-                activity = f"SELECT 1 FROM pg_stat_activity WHERE pid = {row[0]}"  # noqa: S608 - a number
-                eventually(lambda: not database_server.execute(activity))
-                writer.discard_draft(FORM, "D")
-
-        with pytest.raises(BusyError):
-            save()
-    assert rows(storage) == before
     write(storage, DATA, "three")
     assert content(storage.read(DATA, content=True)) == body(DATA, "three")
 
@@ -339,19 +329,6 @@ def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseS
     assert listed.since(Instant("2001-01-01T01:00:00.000Z")) == 10_001 - 3_599
 
 
-def test_long_lists_are_read_some_rows_at_a_time(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.postgresql.database.LISTED_ROWS", 3)
-    for name in ("a", "b", "c", "d", "e", "f", "g"):
-        write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "1")
-        write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "2")
-        write(storage, DefinitionAddress(Form("hr", name), 1, "form.xhtml"), "1")
-    for name in ("c", "h"):
-        write(storage, DocumentAddress(FORM, Collection.DRAFT, name, "data.xml"), "1")
-    assert list(storage.documents(FORM)) == list("abcdefg")
-    assert list(storage.documents_and_drafts(FORM)) == list("abcdefgh")
-    assert len(list(storage.forms("hr"))) == len(set(storage.forms())) == 8
-
-
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_form_without_history_keeps_one_revision(storage_uri: str, tmp_path: Path, *, keeps: bool) -> None:
     storage = storage_at(storage_uri, tmp_path / "local", keeps_history=lambda _: keeps)
@@ -380,7 +357,7 @@ def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage) -> None:
                 rewritten = next_sidecar(upload, None, modified=over.modified, created=over.created, tag=over.id)
                 with storage.writing(DATA) as writer:
                     assert writer.rewrite(DATA, instant, over, rewritten, upload) is is_same
-        found = revision(storage.read_revision(DATA, over.modified, content=True))
+        found = revision(storage.read(DATA, over.modified, content=True))
         assert (found.etag, found.sidecar.modified) == (over.id, over.modified)
         assert content(found) == body(DATA, "new" * 10)
     revision_rows.sweep(storage.database, 0)

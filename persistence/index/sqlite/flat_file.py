@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from persistence.closable import Closable, closed_after_error
 from persistence.errors import BadRequestError, BusyError, DiskError
-from persistence.forms.flat_tables import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
+from persistence.forms.flat_tables import DOCUMENT_COLUMN, FlatView, from_catalogue
 from persistence.index.sources import DocumentRows
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.sqlite_dialect import quoted
@@ -192,8 +192,7 @@ class FlatCatalogue(Closable):
         ).fetchall()
         columns = "SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number"
         return from_catalogue(
-            CataloguedView(name, around, path, repetition, tuple(self._execute(columns, (name,))))
-            for name, around, path, repetition in rows
+            (name, around, path, repetition, self._execute(columns, (name,))) for name, around, path, repetition in rows
         )
 
     def names(self) -> list[str]:
@@ -214,12 +213,11 @@ class FlatCatalogue(Closable):
         """Add a version with its views, and make their tables, without rows."""
         key = form.app, form.name, version
         self._execute("INSERT INTO catalogue_versions VALUES (?, ?, ?, ?, ?)", (*key, entry.definition, entry.tree))
-        for number, (view, listed) in enumerate(zip(views, catalogued(views), strict=True), 1):
-            row = *key, number, listed.name, listed.around, listed.path, listed.repetition
-            self._execute("INSERT INTO catalogue_views VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        for number, view in enumerate(views, 1):
+            self._execute("INSERT INTO catalogue_views VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, number, *view.row))
             self._executemany(
                 "INSERT INTO catalogue_columns VALUES (?, ?, ?, ?)",
-                [(view.name, at, name, path) for at, (name, path) in enumerate(listed.columns, 1)],
+                [(view.name, at, *column.row) for at, column in enumerate(view.columns, 1)],
             )
             # Numbers and times have the affinity of texts: they are read as they were entered.
             columns = [f"{quoted(name)} TEXT" for name in view.column_names]

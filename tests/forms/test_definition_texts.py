@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, settings
 
 from persistence import limits
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.definition_printing import printed, read_elements
+from persistence.forms.controls import read_elements
+from persistence.forms.definition_tree import printed
 from tests import trips
 from tests.forms.generated import forms
 from tests.forms.vectors import Form, published

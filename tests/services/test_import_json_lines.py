@@ -7,13 +7,12 @@ import pytest
 
 from persistence.limits import LONGEST_LINE
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.services import import_plans
-from persistence.services.import_plans import ImportReport
+from persistence.services import transfers
 from persistence.services.import_sources import open_source
+from persistence.services.transfers import ImportReport
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
-from tests.imports.archives import tree
-from tests.imports.importing import LARGEST, importer, lines_source, results, run
+from tests.services.transferring import LARGEST, importer, lines_source, results, run, tree
 
 FORM = Form("a", "f")
 DATA = DocumentAddress(FORM, Collection.DATA, "d", DATA_XML)
@@ -111,7 +110,7 @@ def test_a_document_of_several_lines_counts_once(store: Store) -> None:
 
 
 def test_a_report_forgets_what_came_long_ago(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    monkeypatch.setattr(import_plans, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(transfers, "MOST_REMEMBERED", 2)
     lines = [
         line(document=each, data=f"<d{number}/>", modified=T1 if each == "a" else T2)
         for number, each in enumerate("abc")
