@@ -6,7 +6,7 @@ import os
 import re
 import resource
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -232,10 +232,11 @@ class TreeChoice:
 
         It is empty if another service has them, and ``None`` if the properties lead to another place.
         """
-        route = self.properties.of(form).route
-        if route.attachments is None or (route.attachments.place or base_of(route.attachments)) != place:
-            return None
-        return place_of(route.data, self.settings.roots) or ""
+        with suppress(errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
+            route = self.properties.of(form).route
+            if route.attachments is not None and (route.attachments.place or base_of(route.attachments)) == place:
+                return place_of(route.data, self.settings.roots) or ""
+        return None
 
 
 def choose_trees(*, datasource: str | None = None, **options: Any) -> TreeChoice:

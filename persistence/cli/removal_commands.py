@@ -361,8 +361,7 @@ class _Erasure:
 @contextmanager
 def _opened(tree: options.ChosenTree) -> Iterator[purging.Erasing]:
     with tree.managing() as place:
-        store, bodies_of = place.storage, place.providers.bodies_by_form
-        yield purging.Erasing(tree.name, store, purging.StoragePurge(store, bodies_of), bodies_of)
+        yield purging.Erasing(tree.name, purging.StoragePurge(place.storage, place.providers.bodies_by_form))
 
 
 def _rebuild(tree: options.ChosenTree, forms: Iterable[Form]) -> None:

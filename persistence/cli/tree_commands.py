@@ -50,10 +50,10 @@ from persistence.index.sync.staleness import OfflineJournal
 from persistence.keys import warnings_of
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
-from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Parts, Slices, TreeCheck, within
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Slices, TreeCheck, within
 from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
-from persistence.maintenance.tree_walk import FolderTree
+from persistence.maintenance.tree_walk import FolderTree, Parts
 from persistence.model.addresses import Form
 from persistence.model.texts import epoch_seconds, from_epoch, next_after
 from persistence.model.versions import DocumentLease
@@ -174,8 +174,7 @@ def reencrypt(*, path: str | None, dry_run: bool, choice: TreeChoice) -> int:
     Data that needs no change is not touched, so a run that was stopped goes on where it was.
     """
     trees, form, version = choose_data(choice, path)
-    work = partial(_reencrypt, form=form, version=version, dry_run=dry_run)
-    return on_each(trees, work)
+    return on_each(trees, partial(_reencrypt, form=form, version=version, dry_run=dry_run))
 
 
 def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool) -> int:
@@ -404,12 +403,11 @@ def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
     if (not_found := set(run.paths) - run.found_paths) and status != FAILED:
         raise click.UsageError(f"{', '.join(sorted(not_found))}: in no data directory or database")
     if not (run.paths or run.dry_run or run.budget or choice.is_named) and status != FAILED:
-        record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=run.deep))
+        seconds = round(run.seconds, 1)
+        last = LastCheck(**run.totals.numbers, at=next_after(None), seconds=seconds, is_deep=run.deep)
+        record(choice.settings.home, last)
     if is_json():
-        totals = run.totals
-        found = {severity.value: totals.found[severity] for severity in findings.Severity}
-        found |= {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
-        say_json({"folders": totals.folders, **found, "seconds": run.seconds})
+        say_json({**run.totals.numbers, "seconds": run.seconds})
     return status
 
 
@@ -474,7 +472,7 @@ class _Check:
             treatment = findings.Treatment(self.remedies, self.dry_run)
             run = TreeCheck(tree, index, dialect, integrity, bodies_of, reader, treatment, self.adopter, self.deep)
             found = self._found(tree, run, parts)
-            status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
+            status = self._say_reports(prefix, treatment, found, partial(tree.count, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
                 self.usable[tree.root] = tree
             if self.remedies:
@@ -528,8 +526,7 @@ class _Check:
                 records_of = partial(self.choice.records_of, place=base)
                 run = AttachmentsCheck(base, records_of, self.usable, self.choice.settings.lock_timeout)
                 if parts := self._parts(run.tree.parts):
-                    count = partial(_count, run.tree, parts)
-                    found = run.findings(parts)
+                    found, count = run.findings(parts), partial(run.tree.count, parts)
                     yield self._say_reports(f"{name}: ", self._elsewhere(), found, count, run.tree.inside)
             except errors.PersistenceError as error:
                 say_failed(name, error)
@@ -609,10 +606,6 @@ def _say_coverage(tree: ChosenTree, prefix: str) -> int:
         text = f"the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}"
     say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}")
     return 0
-
-
-def _count(tree: FolderTree, parts: Parts) -> int:
-    return sum(map(tree.count, parts))
 
 
 def _line(path: str, report: findings.Report) -> str:

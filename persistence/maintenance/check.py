@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -311,8 +311,6 @@ _CAUTION = 0.5  # The share of the remaining time that is planned for, because s
 _NEVER = Instant("")
 _LARGEST_RECORD = 1 << 16
 ALL_SLICES = frozenset(range(STRIPES))
-Parts = Sequence[tuple[str, ...]]
-"""Parts of a place, each as the names that lead to it: ``((),)`` is all of it."""
 
 
 @dataclass(eq=False)
@@ -343,7 +341,9 @@ class TreeCheck:
         self._adoption = Adoption(self.tree.layout, reader, self.dialect, quarantine, self.adopter)
         self._repair = Repair(self.tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
-    def findings(self, parts: Parts = ((),), slices: frozenset[int] | None = None) -> Iterator[Finding | Report | None]:
+    def findings(
+        self, parts: tree_walk.Parts = ((),), slices: frozenset[int] | None = None
+    ) -> Iterator[Finding | Report | None]:
         """Check some parts, or only the folders of ``slices``; yield ``None`` for each folder that is done."""
         for part in parts:
             yield from self._part(part, slices)

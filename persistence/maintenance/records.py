@@ -10,9 +10,8 @@ import msgspec
 
 from persistence.crypto import EncryptionKeys
 from persistence.errors import DiskError, PersistenceError, disk_errors
-from persistence.model.texts import Instant, next_after
+from persistence.model.texts import Instant
 from persistence.storage import files, root
-from persistence.storage.findings import FindingTotals, Severity
 from persistence.storage.layout import PAGES, Layout
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -24,10 +23,9 @@ R = TypeVar("R", bound=msgspec.Struct)
 # One that cannot be written costs only itself: what was done is done.
 
 
-class LastCheck(msgspec.Struct, frozen=True):
-    """A check of everything: what it has seen and found. ``edits`` were made by hand and not adopted."""
+class CheckTotals(msgspec.Struct, frozen=True):
+    """The totals of a check (``FindingTotals.numbers``). ``edits`` were made by hand and not adopted."""
 
-    at: Instant
     folders: int
     damage: int
     leftover: int
@@ -35,23 +33,14 @@ class LastCheck(msgspec.Struct, frozen=True):
     mended: int
     remaining: int
     edits: int
+
+
+class LastCheck(CheckTotals, frozen=True):
+    """A check of everything."""
+
+    at: Instant
     seconds: float
     is_deep: bool
-
-    @classmethod
-    def of(cls, totals: FindingTotals, seconds: float, *, is_deep: bool) -> LastCheck:
-        return cls(
-            next_after(None),
-            totals.folders,
-            damage=totals.found[Severity.DAMAGE],
-            leftover=totals.found[Severity.LEFTOVER],
-            notice=totals.found[Severity.NOTICE],
-            mended=totals.mended,
-            remaining=totals.remaining,
-            edits=totals.edits,
-            seconds=round(seconds, 1),
-            is_deep=is_deep,
-        )
 
 
 class LastBackup(msgspec.Struct, frozen=True):

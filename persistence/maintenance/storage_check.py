@@ -96,10 +96,9 @@ class AttachmentsCheck:
         self._trees = trees
         self._quarantine = Quarantine(self.tree.root)
         self._unrouted: Form | None = None
-        user = next((owner.of(root) for root in trees), None)
-        self._access = tree_walk.AccessCheck(self.tree.root, user)
+        self._access = tree_walk.AccessCheck(self.tree.root, next((owner.of(root) for root in trees), None))
 
-    def findings(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Finding | None]:
+    def findings(self, parts: tree_walk.Parts = ((),)) -> Iterator[Finding | None]:
         """Check the documents below some names; yield ``None`` for a document that is done."""
         with errors.disk_errors(f"directory of attachments {self.tree.root}"):
             for only in parts:
@@ -116,14 +115,10 @@ class AttachmentsCheck:
         if folder.collection is None:
             yield FindingKind.FOREIGN.at(folder.path, "bodies of definitions are not kept here")
             return
-        try:
-            root = self._root_of(folder.form)
-        except (errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
-            root = None
+        root = self._root_of(folder.form)
         if root is None and folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
             self._unrouted = folder.form
-            path = os.path.dirname(os.path.dirname(folder.path))
-            yield FindingKind.FOREIGN.at(path, _UNROUTED)
+            yield FindingKind.FOREIGN.at(os.path.dirname(os.path.dirname(folder.path)), _UNROUTED)
         tree = self._trees.get(root or "")
         if tree is None or not self._inspect(folder, tree):
             return
@@ -225,7 +220,7 @@ class ObjectsCheck:
         self._places = places
         self._known = cache(self._is_known)
 
-    def findings(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Finding | None]:
+    def findings(self, parts: tree_walk.Parts = ((),)) -> Iterator[Finding | None]:
         """Check the objects below the names of keys; yield ``None`` for each that is in order."""
         for part in parts:
             for each in stray_objects(self._bodies, self._main_of, "/".join(part)):
@@ -236,7 +231,7 @@ class ObjectsCheck:
         if reference is None:
             return FindingKind.FOREIGN.at(path, "a key that the service does not give")
         form = reference.address.form
-        if self._place(form) is None:
+        if self._records_of(form) is None:
             return FindingKind.FOREIGN.at(path, _UNROUTED)
         if not self._known(form):
             return FindingKind.FOREIGN.at(path, f"there are no records of {form}: is it the right data directory?")
@@ -247,14 +242,8 @@ class ObjectsCheck:
 
     def _main_of(self, form: Form) -> Readable | None:
         # Where no property leads here, any place does: what it names is in order.
-        place = self._place(form)
+        place = self._records_of(form)
         return next(iter(self._places.values()), None) if place is None else self._places.get(place)
-
-    def _place(self, form: Form) -> str | None:
-        try:
-            return self._records_of(form)
-        except (errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
-            return None
 
     def _is_known(self, form: Form) -> bool:
         main = self._main_of(form)
@@ -279,7 +268,7 @@ class StorageCheck:
     marks: MarkCheck
     is_deep: bool = False
 
-    def findings(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Finding | None]:
+    def findings(self, parts: tree_walk.Parts = ((),)) -> Iterator[Finding | None]:
         """Check the database once: yield its findings below some names, and ``None`` for a folder that is done."""
         if not parts:
             return
@@ -314,7 +303,7 @@ class StorageCheck:
         return sum(1 for form in storage.forms() for _ in mains_of(storage, form))
 
 
-def _is_within(place: str, parts: Sequence[tuple[str, ...]]) -> bool:
+def _is_within(place: str, parts: tree_walk.Parts) -> bool:
     names = tuple(place.split("/"))
     return any(names[: len(part)] == part for part in parts)
 

@@ -7,7 +7,7 @@ import re
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -74,6 +74,9 @@ _DEFINITIONS = "form"
 _COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
 _FIRST = {_DEFINITIONS: 0, Collection.DRAFT.value: 1}
 FORM_DEPTH = 2  # The number of names that lead to a form
+
+Parts = Sequence[tuple[str, ...]]
+"""Parts of a place, each as the names that lead to it: ``((),)`` is all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ class FolderTree:
         """Yield every folder below some names, and a finding for what is on the way and not the service's."""
         return self._below(self.root, (), only)
 
-    def count(self, only: tuple[str, ...] = ()) -> int:
-        return sum(isinstance(item, Folder) for item in self.walk(only))
+    def count(self, parts: Parts = ((),)) -> int:
+        return sum(isinstance(item, Folder) for only in parts for item in self.walk(only))
 
     def folder_in(self, collection: Collection, folder: Folder) -> Folder:
         return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
@@ -457,16 +460,12 @@ def require_tree(tree: FolderTree) -> None:
     if any(os.path.lexists(tree.layout.own(name)) for name in (LAYOUT, LOCKS)):
         return
     for item in tree.walk() if os.path.isdir(tree.root) else ():
-        if isinstance(item, Folder) and any(_is_sidecar(item, name) for name in list_folder(item.path).sidecars):
-            return
+        if isinstance(item, Folder):
+            for name in list_folder(item.path).sidecars:
+                with suppress(DamagedError, OSError):
+                    if stored_revision.read_sidecar(item.paths(name)) is not None:
+                        return
     raise root.missing(tree.root)
-
-
-def _is_sidecar(folder: Folder, name: str) -> bool:
-    try:
-        return stored_revision.read_sidecar(folder.paths(name)) is not None
-    except (DamagedError, OSError):
-        return False
 
 
 def check_format(layout: Layout) -> Iterator[Finding]:

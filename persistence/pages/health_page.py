@@ -16,7 +16,7 @@ from persistence import processes
 from persistence.errors import BadRequestError, BusyError, NotFoundError, PreconditionError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN, MOST_OUTPUT
 from persistence.maintenance.backup_files import tree_name
-from persistence.maintenance.records import LastBackup, LastCheck, last
+from persistence.maintenance.records import CheckTotals, LastBackup, LastCheck, last
 from persistence.model.addresses import Form
 from persistence.model.texts import to_datetime
 from persistence.pages.languages import translated
@@ -206,18 +206,6 @@ class CheckFinding(msgspec.Struct, frozen=True):
         return ""
 
 
-class CheckTotals(msgspec.Struct, frozen=True):
-    """The totals of a check, as ``persistence check --json`` prints them in its last line."""
-
-    folders: int
-    damage: int
-    leftover: int
-    notice: int
-    mended: int
-    remaining: int
-    edits: int
-
-
 _finding = msgspec.json.Decoder(CheckFinding).decode
 _totals = msgspec.json.Decoder(CheckTotals).decode
 
@@ -230,10 +218,9 @@ class HealthPage:
         self.check, self.reindex = (BackgroundCommand(name, effective) for name in ("check", "reindex"))
         self.mend = BackgroundCommand("check", effective, "mend")
         self.home = effective.settings.home  # with the records of the last check and the last backup
-        names = ("", *effective.settings.roots.named)
         self.trees: Mapping[str, Sequence[str]] = {
             "": (),
-            **{tree_name(name): ("--datasource", name) for name in names},
+            **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)},
         }
         """The options that choose a tree for a check, by its name in findings."""
 

@@ -238,14 +238,13 @@ class OverviewPage:
     def show(self) -> str:
         spaces = {space.place: space for space in self.providers.free_space()}
         served = locations.served_locations(self.effective.settings, self.effective.properties)
-        home = self.effective.settings.home
         return render_template(
             "overview.html",
             warnings=list(self._warnings()),
             facts=list(self._facts()),
             places=[(place, spaces.get(place.address)) for place in served],
             last_check=self.last_check(),
-            last_backup=last(home, LastBackup),
+            last_backup=last(self.effective.settings.home, LastBackup),
             reindexing=self.providers.router.reindexing_status(),
             plots=[] if self.metrics is None else _plots(self.metrics.spans(_PLOTTED)),
             errors=self.errors.newest(),
@@ -390,7 +389,14 @@ _OUTCOMES = {
     "status 4": "incomplete: something is left or damaged",
     "status 5": "done: edits by hand are left",
 }  # Outcomes of commands in words, as docs/cli.md has their exit statuses
-_LARGEST = 18  # Digits of the number of a line
+_MOST_DIGITS = 18
+
+
+def _number(text: str, refusal: str, most: int = _MOST_DIGITS) -> int | None:
+    """Return the whole number in a field, of so many digits at most; ``None`` where the field is empty."""
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= most):
+        raise BadRequestError(refusal)
+    return int(text) if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,11 +444,8 @@ class AuditPage:
         wanted = {name: asked[name] for name in _FILTERS if asked[name]}
         since = midnight(asked["since"]) if asked["since"] else ""
         until = midnight(asked["until"], 1) if asked["until"] else ""
-        before = asked["before"]
-        if before and not (before.isascii() and before.isdecimal() and len(before) <= _LARGEST):
-            raise BadRequestError("before is the number of a line")
+        number = _number(asked["before"], "before is the number of a line") or 0
         path, seal_of = self.settings.audit_file, seals(self.keys)
-        number = int(before or 0)
         return newest(path, seal_of, wanted, since=since, until=until, before=number, most=limits.AUDIT_LINES_SHOWN)
 
     def _verify(self, _values: Values) -> Question:
@@ -471,9 +474,6 @@ def _row(facts: Facts) -> dict[str, object]:
     texts = ((name, ", ".join(map(str, each)) if isinstance(each, list) else each) for name, each in given)
     said = "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[: limits.LONGEST_VALUE]
     return {**facts, "place": subject_of(facts), "said": said, "outcome": result, "is_bad": is_bad}
-
-
-_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,10 +508,7 @@ class EventsPage:
         return Question(translated(title, name=name), (effect,), button, url_for("pages.events"), do)
 
     def _replay(self, values: Values) -> Question:
-        name, text = self._target(values), values["after"]
-        if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-            raise BadRequestError("the number of an event is a whole number")
-        after = int(text) if text else None
+        name, after = self._target(values), _number(values["after"], "the number of an event is a whole number")
 
         def do(_by: str) -> Done:
             number = self.feed.outbox(values["datasource"]).replay(name, after)
@@ -567,15 +564,14 @@ class KeysPage:
         )
 
     def _new(self, values: Values) -> Question:
-        name, days = values["name"], values["days"]
+        name = values["name"]
         require_name(name, "a key")
         scopes = tuple(each for each in SCOPES if each == values["scope"])
         if values["scope"] and not scopes:
             raise BadRequestError(f"the scope of a key is {' or '.join(SCOPES)}, or none")
         forms = distinct_forms(each for line in values["forms"].splitlines() if (each := line.strip()))
-        if days and not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS_OF_DAYS):
-            raise BadRequestError("days is a number of days")
-        lifetime = int(days) * _DAY if days else None
+        days = _number(values["days"], "days is a number of days", _MOST_DIGITS_OF_DAYS)
+        lifetime = None if days is None else days * _DAY
         effects = [translated("The log and the audit call the holder of the new key {name}.", name=name)]
         end = expires_after(next_after(None), lifetime)
         effects.append("It does not expire." if end is None else translated("It expires on {day}.", day=end[:_DATE]))

@@ -356,8 +356,7 @@ class PostgresDialect(SearchDialect):
         return Sql("fold = ANY(?::text[])", (list(folds),))
 
     def leaps(self, number: int, most: int) -> list[Key] | None:
-        partitions = [each.number for each in self.searched]
-        found = self.rows(Sql(_LEAPS, (partitions, number, number, most + 1)))
+        found = self.rows(Sql(_LEAPS, ([each.number for each in self.searched], number, number, most + 1)))
         return [(fold, value) for fold, value in found] if len(found) <= most else None
 
     def saved(self, low: Instant, high: Instant) -> Condition:

@@ -346,7 +346,7 @@ class DatabaseReports:
         """Drop the views of a version whose definition was deleted, unless it is there again."""
         with self._changing(form) as connection:
             own = self._generations(connection, form, version)
-            if own and self._defined(form, version) is None:
+            if own and flat_definition(self._source_of(form).catalog, form, version) is None:
                 set_state(connection, [each.number for each in own], GenerationState.DROPPED)
         self._clean(form)
 
@@ -373,7 +373,7 @@ class DatabaseReports:
     def _begin(self, form: Form, version: int) -> int | None:
         with self._changing(form) as connection:
             own = self._generations(connection, form, version)
-            stored = self._defined(form, version)
+            stored = flat_definition(self._source_of(form).catalog, form, version)
             views: tuple[FlatView, ...] = ()
             if stored is not None:
                 found = connection.execute(_TAKEN_NAMES, (f'"{self._database.address.flat_schema}"',))
@@ -385,9 +385,6 @@ class DatabaseReports:
             if not views:
                 set_state(connection, [each.number for each in same], GenerationState.DROPPED)
             return None if same or not views else add_generation(connection, form, version, views)
-
-    def _defined(self, form: Form, version: int) -> tuple[str, bytes] | None:
-        return flat_definition(self._source_of(form).catalog, form, version)
 
     def _fill(self, form: Form, number: int) -> bool:
         documents = self._source_of(form).view.documents(form)

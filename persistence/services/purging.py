@@ -281,7 +281,7 @@ class StoragePurge:
 
     def __init__(self, store: Storage, bodies_of: BodiesOf) -> None:
         self.store = store
-        self._bodies_of = bodies_of
+        self.bodies_of = bodies_of
         self._rewriter = RevisionRewriter(store, bodies_of)
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
@@ -319,7 +319,7 @@ class StoragePurge:
 
     def storage_of(self, form: Form) -> RevisionStorage:
         """Return the storage of a form's data, with the bodies of its attachments from wherever they are."""
-        bodies = self._bodies_of(form)
+        bodies = self.bodies_of(form)
         return self.store if bodies is None else SplitStorage(self.store, bodies)
 
     def _carry_out(self, plan: PurgePlan) -> None:
@@ -450,21 +450,19 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Erasing:
-    """Erases documents of one storage, which is called ``name``."""
+    """Erases documents of the storage of a purge, which is called ``name``."""
 
     name: str
-    store: Storage
     purge: StoragePurge
-    bodies_of: BodiesOf
 
     def owned(self, user: str) -> tuple[list[tuple[Form, str]], int, int]:
         """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
         # Also the numbers of revisions of others that name the user, and of damaged ones, whose owner is not known.
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
-        for form in sorted(self.store.forms()):
+        for form in sorted(self.purge.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
                 mains = [DocumentAddress(form, each, document) for each in Collection]
-                files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))
+                files = (main.moved(main.collection, name) for main in mains for name in self.purge.store.names(main))
                 deciding = list(self._current(mains)) or list(self._current(files))
                 if any(each is not None and each.creator == user for each in deciding):
                     found.append((form, document))
@@ -490,12 +488,12 @@ class Erasing:
         with errors.disk_errors("looking for links to", main):
             links = [list(each.links()) for each in places]
         storage = self.purge.storage_of(form)
-        for name in () if storage is self.store else self.store.names(main):
+        for name in () if storage is self.purge.store else self.purge.store.names(main):
             address = main.moved(Collection.DATA, name)
             with suppress(errors.DamagedError):
-                current = None if address.is_main else self.store.sidecar(address)
+                current = None if address.is_main else self.purge.store.sidecar(address)
                 if current is not None:
-                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
+                    remove_file(storage, RemovedFile(address, current, self.purge.store.revisions(address)))
         with storage.writing(main) as writer:
             writer.discard_document(form, document)
             writer.discard_draft(form, document)
@@ -504,18 +502,18 @@ class Erasing:
                 for each, own in zip(places, links, strict=True):
                     each.remove(own)
         with suppress(errors.NotFoundError):
-            self.store.leases.broken(document)
+            self.purge.store.leases.broken(document)
 
     def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
-        yield self.store.document_files(form, document)
-        bodies = self.bodies_of(form)
+        yield self.purge.store.document_files(form, document)
+        bodies = self.purge.bodies_of(form)
         if bodies is not None:
             yield bodies.document_files(form, document)
 
     def _current(self, addresses: Iterable[DocumentAddress]) -> Iterator[Sidecar | None]:
         for address in addresses:
             try:
-                sidecar = self.store.sidecar(address)
+                sidecar = self.purge.store.sidecar(address)
             except errors.DamagedError:
                 yield None
             else:
@@ -524,7 +522,7 @@ class Erasing:
 
     def _revisions(self, main: DocumentAddress) -> Iterator[Sidecar]:
         try:
-            history = self.store.history(main)
+            history = self.purge.store.history(main)
         except errors.DamagedError:
             return
         yield from (each.sidecar for each in history.each() if each.sidecar is not None)

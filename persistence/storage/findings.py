@@ -193,6 +193,18 @@ class FindingTotals:
     edits: int = 0
     found: Counter[Severity] = field(default_factory=Counter)
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Return the totals as ``check --json`` prints them."""
+        found = {severity.value: self.found[severity] for severity in Severity}
+        return {
+            "folders": self.folders,
+            **found,
+            "mended": self.mended,
+            "remaining": self.remaining,
+            "edits": self.edits,
+        }
+
     def add(self, report: Report) -> Report:
         """Count a report and return it. A notice remains only if taking care of it failed."""
         kind, outcome = report.finding.kind, report.outcome

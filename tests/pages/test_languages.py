@@ -17,8 +17,8 @@ from jinja2 import Environment
 from werkzeug.datastructures import LanguageAccept
 
 from persistence import pages
+from persistence.maintenance.records import CheckTotals
 from persistence.model.permissions import OPERATIONS
-from persistence.pages.health_page import CheckTotals
 from persistence.pages.languages import TextReader, catalogs, translated
 from persistence.properties.property_table import KNOWN
 from persistence.settings import MEANINGS

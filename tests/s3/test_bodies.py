@@ -147,7 +147,7 @@ def test_a_purge_says_that_it_could_not_remove_bodies(place: BucketPlace) -> Non
 
 def test_objects_are_named_by_their_addresses_in_an_erasure(place: BucketPlace) -> None:
     stored = {place.write(b"one").id, place.write(b"two").id}
-    files = Erasing("data", place.store, place.purging, lambda _: place.bodies).describe(FORM, "D").files
+    files = Erasing("data", place.purging).describe(FORM, "D").files
     names = {f"s3://{BUCKET}/attachments/{BodyReference(CAT, each).key}" for each in stored}
     assert names <= {each.path for each in files}
 

@@ -199,7 +199,7 @@ class BodiesContract:
         stored = [place.write(b"one"), place.write(b"two"), place.write(b"draft", DRAFT)]
         strays = place.leave()
         place.write(b"dog", OTHER)
-        erasing = Erasing("data", place.store, place.purging, lambda _: place.bodies)
+        erasing = Erasing("data", place.purging)
         files = erasing.describe(FORM, "D").files
         assert {each.digest for each in stored} <= {each.digest for each in files}
         assert strays <= {each.path.rsplit("/", 1)[1] for each in files}

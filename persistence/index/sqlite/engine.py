@@ -175,8 +175,7 @@ class IndexWriter(IndexState):
             first = tables.first_seq(each.content.modified)
             if first not in taken:
                 asked = "SELECT max(seq) FROM document WHERE seq >= ? AND seq < ?"
-                values = first, first + tables.SEQS_PER_MILLISECOND
-                last = self._execute(asked, values).fetchone()[0]
+                last = self._execute(asked, (first, first + tables.SEQS_PER_MILLISECOND)).fetchone()[0]
                 taken[first] = first - 1 if last is None else int(last)
             taken[first] += 1
             key = each.content.version, each.name.is_draft, 0 if each.name in self._hidden else each.generation
@@ -381,8 +380,7 @@ class IndexFile(Closable):
             status = os.lstat(self.path)
         except FileNotFoundError:
             return True
-        is_same = os.path.samestat(status, self._status)
-        if not is_same or status.st_size < self._status.st_size or self._has_failed:
+        if not os.path.samestat(status, self._status) or status.st_size < self._status.st_size or self._has_failed:
             return True
         if tables.identities(*self._companions) != self._identities:
             raise UnusableError(self.path)

@@ -217,5 +217,4 @@ class IndexCheck:
 
 
 def _names(directory: str, only: tuple[str, ...]) -> list[str]:
-    names = files.names_in(directory)
-    return sorted(name for name in names if is_escaped(name) and (not only or name == only[0]))
+    return sorted(each for each in files.names_in(directory) if is_escaped(each) and (not only or each == only[0]))
