@@ -91,13 +91,11 @@ def main() -> None:
 def help_(context: click.Context, /, names: tuple[str, ...]) -> None:
     """Print the help of a command, as its option --help does; without COMMAND, the list of the commands."""
     within = context.find_root()
-    found: click.Command | None = within.command
+    found = within.command
     for at, name in enumerate(names):
         if not isinstance(found, click.Group):
             raise click.UsageError(f"{' '.join(names[:at])} has no subcommands")
-        _, found, _ = found.resolve_command(within, [name])
-        if found is None:
-            raise click.UsageError(f"there is no command {name}")
+        found = found.resolve_command(within, [name])[1] or found  # an unknown name is refused there
         within = click.Context(found, parent=within, info_name=name)
     click.echo(within.get_help())
 

@@ -91,12 +91,12 @@ def upgrade(*, dry_run: bool, choice: TreeChoice) -> int:
             is_current = False
             facts = {"tree": tree.name, "step": name, "does": does or None, "done": not dry_run}
             done = "to do" if dry_run else "done"
-            say_result(facts, f"{prefix}{done}: {name}{': ' if does else ''}{does}", click.echo)
+            say_result(facts, f"{prefix}{done}: {name}{': ' if does else ''}{does}")
         if is_json():
             say_json({"tree": tree.name, "place": tree.place, "current": is_current or not dry_run})
         elif is_current:
             kind = "tables" if tree.is_database else "format"
-            click.echo(f"{prefix}{tree.place} has the {kind} of this version: nothing to do")
+            say(f"{prefix}{tree.place} has the {kind} of this version: nothing to do")
         return 0
 
     return on_each(choice.trees, work)
@@ -607,7 +607,7 @@ def _say_coverage(tree: ChosenTree, prefix: str) -> int:
         days = (time.time() - epoch_seconds(coverage.oldest)) / (24 * 3600)
         rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
         text = f"the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}"
-    say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}", click.echo)
+    say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}")
     return 0
 
 
