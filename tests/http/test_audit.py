@@ -18,7 +18,6 @@ from persistence.errors import StartupError
 from persistence.keys import Keys
 from persistence.storage import files
 from tests.http.test_documents import SINGLETON
-from tests.http.test_leases import lock, unlock
 from tests.http.test_permissions import definition
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
@@ -131,11 +130,11 @@ def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> Non
             (lambda: service.put(path, DATA, {"If-Match": '"x"'}, Username="lea"), 412, "write", "lea"),
             (lambda: service.put(path, b"<d>", Username="lea"), 400, "write", "lea"),
             (lambda: service.delete(path, Username="bob"), 403, "delete", "bob"),
-            (lambda: lock(service, path, "cat"), 403, "lease", None),
-            (lambda: lock(service, path, "cat", Username="lea"), 200, "lease", "cat"),
+            (lambda: service.lock(path, "cat"), 403, "lease", None),
+            (lambda: service.lock(path, "cat", Username="lea"), 200, "lease", "cat"),
             (lambda: service.put(path, DATA, Username="lea"), 423, "write", "lea"),
             (lambda: service.delete(path, Username="lea"), 423, "delete", "lea"),
-            (lambda: unlock(service, path, "cat", Username="lea"), 200, "release", "cat"),
+            (lambda: service.unlock(path, "cat", Username="lea"), 200, "release", "cat"),
         ):
             assert answer().status == status
             assert last(tmp_path, *outcome) == (action, "A", user, status)
@@ -145,8 +144,8 @@ def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> Non
         assert service.put("one/of/data/A/data.xml", DATA, **V1).status == 201
         assert service.put("one/of/data/B/data.xml", DATA, **V1).status == 409
         assert last(tmp_path, "action", "app", "document", "status") == ("write", "one", "B", 409)
-        assert lock(service, "one/of/data/L/data.xml", "cat").status == 200
-        assert lock(service, "one/of/data/L/data.xml", "bob").status == 423
+        assert service.lock("one/of/data/L/data.xml", "cat").status == 200
+        assert service.lock("one/of/data/L/data.xml", "bob").status == 423
         assert last(tmp_path, "action", "document", "status") == ("lease", "L", 423)
 
 

@@ -18,9 +18,6 @@ XML = {"Content-Type": "application/xml"}
 LEA = {"Timeout": "Second-600", **XML}
 NAMES = ["data/{id}/data.xml", "draft/{id}/data.xml", "data/{id}/a.bin", "draft/{id}/a%20b.pdf"]
 
-lock, unlock = Service.lock, Service.unlock
-
-
 started = served("svc", "orbeon", settings='"{prefix}persistence.files.enforce-lease" = true', alone=True)
 
 
@@ -113,9 +110,9 @@ BODIES = {
 def test_a_timeout_that_is_none_is_refused(service: Service, form: str, cause: str) -> None:
     path = f"{form}/data/D{form[4:12]}/data.xml"
     for timeout in TIMEOUTS[cause]:
-        assert lock(service, path, timeout=timeout).refuses(400, cause), timeout
-    assert lock(service, path, "bob", timeout=f"Second-{LONGEST_LEASE}").status == 200
-    assert unlock(service, path, "bob").status == 200
+        assert service.lock(path, timeout=timeout).refuses(400, cause), timeout
+    assert service.lock(path, "bob", timeout=f"Second-{LONGEST_LEASE}").status == 200
+    assert service.unlock(path, "bob").status == 200
 
 
 @pytest.mark.parametrize("method", ["LOCK", "UNLOCK"])
@@ -132,12 +129,12 @@ def test_only_data_has_leases_and_names_count_without_their_namespaces(service: 
     path = f"{form}/data/{form[4:12]}/data.xml"
     plain = "<lockinfo><owner> <username>\n l\u00e9a &amp; co </username></owner></lockinfo>".encode()
     assert service.ask("LOCK", path, plain, LEA).status == 200
-    assert "l\u00e9a &amp; co" in lock(service, path, "bob").body.decode()
+    assert "l\u00e9a &amp; co" in service.lock(path, "bob").body.decode()
     assert service.put(path, b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 423
     assert service.leftovers() == [], "it stops before its body is stored"
     assert service.ask("UNLOCK", path, plain, LEA).status == 200
     for other in ("form/form.xhtml", "form/a.bin", "data/.d/data.xml", "data/a%5Cb/data.xml"):
-        assert lock(service, f"{form}/{other}").status == unlock(service, f"{form}/{other}").status == 400
+        assert service.lock(f"{form}/{other}").status == service.unlock(f"{form}/{other}").status == 400
     assert service.ask("LOCK", f"{form}/data/", lockinfo(), LEA).status in (400, 404, 405)
 
 
@@ -146,11 +143,11 @@ def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Serv
     settings = f'"{PREFIX[started.dialect]}persistence.files.lease" = false\n'
     with serving(tmp_path, dialect=started.dialect, settings=settings, alone=True) as plain:
         for face in (PUBLIC, PROVIDER):
-            refused = lock(replace(plain, face=face), f"{form}/data/D/data.xml")
+            refused = replace(plain, face=face).lock(f"{form}/data/D/data.xml")
             assert refused.status == 403
             name = f"{PREFIX[started.dialect]}persistence.files.lease"
             assert refused.cause == f"leases of {form} are switched off: the property {name} is false"
-            assert unlock(replace(plain, face=face), f"{form}/data/D/data.xml").status == 403
+            assert replace(plain, face=face).unlock(f"{form}/data/D/data.xml").status == 403
         assert [path for path in (plain.data / ".leases").rglob("*") if path.is_file()] == []
 
 
@@ -225,25 +222,25 @@ def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
     path, answers = "a/b/data/D/data.xml", Elsewhere()
     with providing(answers) as provider:
         with serving(tmp_path, settings=far(provider.port), alone=True) as service:
-            assert lock(service, path).status == 200
+            assert service.lock(path).status == 200
             got = provider.of("LOCK")[0]
             assert (got.path, got.body) == ("/crud/a/b/data/D/data.xml", lockinfo())
             assert got.headers.get_all("Timeout") == ["Second-600"]
             assert (got.headers["Content-Type"], got.headers["Orbeon-Lease"]) == ("application/xml", "true")
-            assert unlock(service, path).status == 200
+            assert service.unlock(path).status == 200
             assert provider.of("UNLOCK")[0].headers["Timeout"] is None
             answers.reply = Reply(423, {**XML, "Timeout": "Second-599"}, lockinfo("bob"))
-            require_holder(lock(service, path), "bob")
+            require_holder(service.lock(path), "bob")
             answers.reply = Reply(423, XML, lockinfo("bob"))
-            refused = unlock(service, path)
+            refused = service.unlock(path)
             assert (refused.status, refused["Timeout"], b"bob" in refused.body) == (423, None, True)
             for reply in (Reply(423, XML, b"<broken"), Reply(423), Reply(423, XML, b"<x>" + b"y" * LARGEST_LOCK)):
                 answers.reply = reply
-                refused = lock(service, path)
+                refused = service.lock(path)
                 assert refused.status == 423
                 assert refused.cause == "provider 'far' says that somebody else has leased the document D"
             answers.reply = Reply(405)
-            assert lock(service, path).status == 502
+            assert service.lock(path).status == 502
         provider.received.clear()
     assert list((service.data / ".leases").rglob("*")) == []
 
@@ -258,16 +255,16 @@ def test_a_real_second_service_has_the_leases(tmp_path: Path, *, enforced: bool)
     ):
         path, draft = "a/b/data/D/data.xml", "a/b/draft/D/data.xml"
         assert service.put(path, **V1, Username="lea").status == 201
-        assert lock(service, path).status == lock(behind, path).status == 200
-        require_holder(lock(service, path, "bob"), "lea")
-        require_holder(lock(behind, draft, "bob"), "lea")
-        require_holder(unlock(service, path, "bob"), "lea")
+        assert service.lock(path).status == behind.lock(path).status == 200
+        require_holder(service.lock(path, "bob"), "lea")
+        require_holder(behind.lock(draft, "bob"), "lea")
+        require_holder(service.unlock(path, "bob"), "lea")
         refused = [service.put(path, **V1, Username="bob"), service.put(draft, **V1)]
         refused.append(service.delete(path, **V1, Username="bob"))
         assert [answer.status for answer in refused] == ([423] * 3 if enforced else [204, 201, 204])
         assert not enforced or all("lea" in answer.cause for answer in refused)
         assert service.put(path, **V1, Username="lea").status == (204 if enforced else 201)
-        assert unlock(service, path).status == 200
+        assert service.unlock(path).status == 200
         assert service.put(path, **V1, Username="bob").status == 204
         assert service.get(path).status == 200
 
@@ -275,8 +272,8 @@ def test_a_real_second_service_has_the_leases(tmp_path: Path, *, enforced: bool)
 def test_ids_of_nothing_leave_room_for_documents(lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in ("storage.document_leases", "postgresql.database_storage"):
         monkeypatch.setattr(f"persistence.{engine}.MOST_LEASES_BESIDE_NEW_IDS", 0)
-    refused = lock(lenient, f"{form}/data/nothing/data.xml")
+    refused = lenient.lock(f"{form}/data/nothing/data.xml")
     assert (refused.status, refused.cause) == (503, "too many documents are leased at the moment")
     for there in (f"{form}/data/saved/data.xml", f"{form}/draft/begun/data.xml"):
         assert lenient.put(there, **V1, Username="lea").status == 201
-        assert lock(lenient, there).status == 200
+        assert lenient.lock(there).status == 200

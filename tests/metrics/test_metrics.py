@@ -22,7 +22,6 @@ from persistence.metrics import service as module
 from persistence.metrics.service import GAUGES, LATENCIES, PLOTS, PLOTS_BYTES, SPAN, Instruments, Plots, Totals, kind_of
 from persistence.storage.locks import try_lock
 from tests.cli.command_runner import Command
-from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.served import served
 from tests.service import PUBLIC, Service, alone
@@ -171,9 +170,9 @@ def test_leases_in_force_are_counted_for_each_place(tmp_path: Path) -> None:
         assert value(samples(service), "leases", place=place) == 0
         for number in range(2):
             service.put(f"hr/leave/data/{number}/data.xml", b"<a/>", Form_Definition_Version=1)
-            assert lock(service, f"hr/leave/data/{number}/data.xml").status == 200
+            assert service.lock(f"hr/leave/data/{number}/data.xml").status == 200
         assert value(samples(service), "leases", place=place) == 2
-        assert unlock(service, "hr/leave/data/1/data.xml").status == 200
+        assert service.unlock("hr/leave/data/1/data.xml").status == 200
         assert value(samples(service), "leases", place=place) == 1
 
 

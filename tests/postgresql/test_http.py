@@ -10,7 +10,6 @@ import pytest
 
 from tests import on_database, orders
 from tests import service as services
-from tests.http.test_leases import lock
 from tests.in_process import serving
 from tests.metrics.test_metrics import samples, value
 from tests.orders import named
@@ -61,7 +60,7 @@ def test_leases_and_connections_are_counted(service: Service, form: str) -> None
     path = f"{form}/data/{form[4:12]}-counted/data.xml"
     service.put(path, Form_Definition_Version=1)
     before = samples(service)
-    assert lock(service, path, "lea").status == 200
+    assert service.lock(path, "lea").status == 200
     found = samples(service)
     places = {dict(labels)["place"] for name, labels in found if name == "persistence_place_up"}
     databases = {place for place in places if not place.startswith("/")}
