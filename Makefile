@@ -93,6 +93,9 @@ HOUSE := tests/test_house.py tests/test_layering.py tests/test_expressions.py te
 # The rigs of the long runs, and the tests of the rigs themselves. They use all of the machine's resources.
 RIGS := rigs index/test_racing.py maintenance/test_kills.py
 
+# What the provider API shows of a runtime's requests, beside the sequences that check-runtime plays.
+RUNTIME := tests/http/test_provider_contract.py tests/http/test_purging.py
+
 # Tests in a browser, which has a target of its own.
 BROWSED := pages/browsed
 
@@ -117,8 +120,8 @@ test-postgresql: install ## repeat the tests of the interface with forms in Post
 		$(BROWSED:%=--ignore=tests/%) tests/http tests/pages tests/s3/test_http.py
 
 test-runtime: install ## play what each release of the runtime sends, with forms in a tree and in PostgreSQL (1 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" -n $(JOBS) --dist loadgroup tests/http/runtime tests/cli/test_check_runtime.py
-	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" --postgresql -n $(JOBS) --dist loadgroup tests/http/runtime
+	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" -n $(JOBS) --dist loadgroup $(RUNTIME) tests/cli/test_check_runtime.py
+	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" --postgresql -n $(JOBS) --dist loadgroup $(RUNTIME)
 
 test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt
@@ -137,16 +140,16 @@ test-linear: install ## check 45,000 concurrent operations for linearizability w
 	$(BIN)/python -m tests.rigs linear
 
 test-fuzz: install ## send 32,000 odd requests and documents, and compare with docs/openapi.yaml (6 min)
-	$(BIN)/python -m tests.rigs.fuzz
+	$(BIN)/python -m tests.rigs fuzz
 
 test-cost: install ## search for the request that takes the most time and memory (COST_SECONDS, 25 min)
-	$(BIN)/python -m tests.rigs.cost
+	$(BIN)/python -m tests.rigs cost
 
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
-	$(BIN)/python -m tests.rigs.connections
+	$(BIN)/python -m tests.rigs connections
 
 test-maintenance: install ## kill or fail check, backup, restore, purge, import and others at every call (20 min)
-	$(BIN)/python -m tests.maintenance
+	$(BIN)/python -m tests.rigs maintenance
 
 test-index: install ## search during writes, reindexing and publishing, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
@@ -158,7 +161,7 @@ test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's
 	$(BIN)/python -m tests.s3
 
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (root, CLUSTER_OPTIONS=--short, 30 min)
-	$(BIN)/python -m tests.rigs.cluster $(CLUSTER_OPTIONS)
+	$(BIN)/python -m tests.rigs cluster
 
 test-pages: install ## drive the pages in Chromium: axe-core, keyboard, phone and desktop, no scripts (1 min)
 	$(BIN)/python -m pytest tests/pages/browsed

@@ -6,7 +6,6 @@ import atexit
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 
 from persistence import settings as configuration
@@ -81,21 +80,18 @@ class Service(ExactFlask, Closable):
         self._opened.close()
 
 
-def create_app(
-    settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
-) -> Service:
+def create_app(settings: Settings | None = None, properties: Properties | None = None) -> Service:
     """Return the WSGI application; without settings, by the file and the environment, as gunicorn wants it."""
-    # `policy` is the result of `policy_of` when the service started, else its result now.
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
         origins = dict.fromkeys(Settings.__struct_fields__, "given")
-        return wired(Effective(settings, origins, properties or shipped, ""), policy or policy_of(settings))
+        return wired(Effective(settings, origins, properties or shipped, ""), policy_of(settings))
     try:
         loaded = configuration.load()
         choose(loaded.settings.log_format, loaded.settings.log_level)
-        properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
-        warn(loaded.settings, properties)
-        return wired(replace(loaded, properties=properties), policy)
+        policy = policy_of(loaded.settings)
+        warn(loaded.settings, loaded.properties)
+        return wired(loaded, policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)

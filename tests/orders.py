@@ -196,6 +196,11 @@ def tree(body: bytes) -> ET.Element:
     return ET.fromstring(body)  # noqa: S314 - the service's own answer
 
 
+def canonical(xml: str | bytes) -> str:
+    """XML as it is compared: without regard to space between elements."""
+    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
+
+
 def found(body: bytes) -> list[str]:
     """The documents in an answer, drafts with a ring, after the total where that is another number."""
     root = tree(body)

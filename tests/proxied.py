@@ -30,7 +30,6 @@ _LOST = "what is lost or edited by hand behind, only the service behind can tell
 
 NOT_OF_A_PAIR = {
     "test_access_tokens.py::test_another_service": "it has providers of its own",
-    "test_administrators.py": _OWN_API,
     "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
     "test_encryption_places.py": _OWN_API,
     "test_encrypted_search.py::test_a_form_whose_definition_is_damaged": _DAMAGED,
@@ -61,7 +60,6 @@ NOT_OF_A_PAIR = {
     "test_provider_contract.py": _OWN_API,
     "test_purging.py": "it has providers of its own",
     "test_reencryption.py": "what is stored behind is re-encrypted by nobody but the service behind",
-    "test_releases.py": _OWN_API,
     "test_remote_faults.py": "it has providers of its own",
     "test_reporting.py": _OF_A_TREE,
     "test_starting.py::test_a_healthy_service": _OF_A_TREE,
@@ -79,7 +77,6 @@ NOT_OF_A_PAIR = {
     "test_search.py::test_an_index_is_rebuilt_in_a_process": _OF_A_TREE,
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
     "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_API,
-    "test_sequences.py": _OWN_API,
     "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
     "test_starting.py::test_they_name_all_trees": "the lines name the trees of the service in front",
     "test_starting.py::test_hangup_reads_the_settings_again": _SETTINGS,

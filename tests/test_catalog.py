@@ -1,8 +1,6 @@
 """What is known of published definitions: read once for each state they are in, whoever changes it (spec search 4)."""
 
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from tests.forms.vectors import bind, cell, section
 from tests.initialised import initialised
 from tests.opened import opened, services
 from tests.published import PERMISSIONS, Planter, definition
-from tests.service import Service, running
 from tests.sidecars import resealed
 
 LEAVE = Form("hr", "leave")
@@ -161,31 +158,6 @@ def test_more_than_is_kept_in_memory_is_listed(
 ) -> None:
     monkeypatch.setattr(catalog, limit, most)
     assert len(listed(Catalog(known.storage))) == 4
-
-
-@pytest.fixture
-def crowd(tmp_path: Path) -> Iterator[Service]:
-    """A service with two workers."""
-    with running(tmp_path, workers=2) as service:
-        yield service
-
-
-def test_workers_old_and_new_list_what_is_published(crowd: Service) -> None:
-    """Ten lists after each publication, and after a deletion, and by workers that have just started."""
-
-    def titles() -> set[str]:
-        lists = {crowd.raw("GET", "/form?all-versions=true").body.decode() for _ in range(10)}
-        assert len(lists) == 1
-        return {part.partition("</title>")[0] for part in lists.pop().split("<title>")[1:]}
-
-    for number in range(6):
-        crowd.put(f"app/form-{number % 3}/form/form.xhtml", definition(f"<title>T{number}</title>"))
-        assert titles() == {f"T{shown}" for shown in range(max(0, number - 2), number + 1)}
-        if number % 2:
-            for worker in crowd.workers():
-                os.kill(worker, signal.SIGKILL)
-    crowd.delete("app/form-0/form/form.xhtml", Form_Definition_Version=1)
-    assert titles() == {"T4", "T5"}
 
 
 def test_a_version_that_is_read_again_counts_once(data: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,14 @@ def test_every_public_class_name_is_unique() -> None:
     assert shared.keys() == SHARED_CLASS_NAMES.keys(), shared
 
 
+def test_no_module_gives_a_constant_twice() -> None:
+    """Where two modules become one, the second of two statements of SQL would be run for the first, too."""
+    for path in MODULES:
+        assigned = (each for node in tree(path).body if isinstance(node, ast.Assign) for each in node.targets)
+        found = Counter(each.id for each in assigned if isinstance(each, ast.Name))
+        assert max(found.values(), default=1) == 1, (name(path), found.most_common(1))
+
+
 def test_no_docstring_begins_with_a_pronoun() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:

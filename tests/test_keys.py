@@ -66,12 +66,6 @@ def test_a_removed_key_is_none(keys: Keys) -> None:
         keys.remove("runtime")
 
 
-def test_a_name_is_given_once(keys: Keys) -> None:
-    keys.add("runtime")
-    with pytest.raises(ConflictError, match="there is a key runtime already"):
-        keys.add("runtime")
-
-
 @pytest.mark.parametrize("name", ["", "trusted", "a b", "a:b", "ä", "-a", "a\n", "x" * 65, "../x"])
 def test_a_name_fits_a_log_and_a_command_line(keys: Keys, file: Path, name: str) -> None:
     with pytest.raises(BadRequestError, match="cannot be the name of a key"):

@@ -38,10 +38,10 @@ def built(kind: str, source: Path, target: Path) -> Path:
     return target / done.stdout.splitlines()[-1]
 
 
-def copied(source: Path) -> Path:
-    """Copy to a directory what a build needs."""
-    leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("persistence", "config", "docs"):
+def copied(source: Path, *more: str) -> Path:
+    """Copy to a directory what a build needs, and more directories."""
+    leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    for name in ("persistence", "config", "docs", *more):
         shutil.copytree(ROOT / name, source / name, ignore=leave)
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)

@@ -49,10 +49,6 @@ def test_every_provider_that_forms_have_has_a_place(text: str) -> None:
     ("text", "cause"),
     [
         (
-            '"svc.persistence.files.datasource" = "disk3"',
-            "provider 'files' has the datasource 'disk3'; the settings have disk2, same",
-        ),
-        (
             '"svc.persistence.provider.a.*.*.attachments" = "fs"',
             "provider 'fs' keeps attachments: its base-path must be a directory, not ''",
         ),
@@ -93,11 +89,6 @@ def test_roots_are_those_of_the_settings_each_once(tmp_path: Path) -> None:
         "/srv/data",
         None,
     ]
-
-
-def test_datasources_are_set_in_the_file_only() -> None:
-    with pytest.raises(StartupError, match="datasource can only be set in the settings file"):
-        load(environment={"PERSISTENCE_DATASOURCE": "x"})
 
 
 def test_definitions_elsewhere_are_known_for_the_tree_that_has_the_data(tmp_path: Path) -> None:

@@ -171,9 +171,10 @@ def test_administrators_are_tables_of_the_file(file: Path) -> None:
     assert settings.admin == (Admin("chief", "*", "*"), Admin("*", "hr", "leave"))
 
 
-def test_administrators_cannot_come_from_the_environment() -> None:
-    with pytest.raises(StartupError, match=r"environment: admin can only be set in the settings file"):
-        load(environment={"PERSISTENCE_ADMIN": "[]"})
+@pytest.mark.parametrize("name", ["admin", "datasource", "webhook"])
+def test_tables_cannot_come_from_the_environment(name: str) -> None:
+    with pytest.raises(StartupError, match=f"environment: {name} can only be set in the settings file"):
+        load(environment={f"PERSISTENCE_{name.upper()}": "[]"})
 
 
 def placed(project: Path) -> Settings:

@@ -395,7 +395,7 @@ def _filling(
     bodies = options.open_attachments(settings, properties, location, attachments)
     place_at(settings, location).init()
     with moving(settings, properties, location) as place:
-        target = MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
+        target = MoveTarget(place.storage, place.provider.reports, bodies)
         source = source_in(chosen, part, partial(_bodies_in, choice, chosen))
         if attachments is None:
             source = replace(source, bucket_of=partial(bucket_of, properties))

@@ -11,23 +11,8 @@ from typing import Any
 
 import click
 
+from persistence.cli import options
 from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, group, unless_dry
-from persistence.cli.options import (
-    TREES,
-    ChosenTree,
-    TreeChoice,
-    at_rest,
-    data_address,
-    form_and_version,
-    form_names,
-    instant,
-    parts_of,
-    reader_of,
-    reading,
-    say_failed,
-    usage_errors,
-    version_number,
-)
 from persistence.cli.report_commands import revision_facts
 from persistence.cli.terminal import (
     Columns,
@@ -94,12 +79,12 @@ _FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY
 _NAMED = {field.value: field for field in Field if field not in {Field.CREATED, Field.LAST_MODIFIED}}
 
 
-@command("search", None, TREES)
+@command("search", None, options.TREES)
 @exits(
     "searched, whatever was found",
     "could not: no such form, version or indexed control, no data directory, another user's",
 )
-@click.argument("path", metavar="APP/FORM|APP|*", shell_complete=form_names)
+@click.argument("path", metavar="APP/FORM|APP|*", shell_complete=options.form_names)
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--field", "named", metavar="FIELD=NAME", multiple=True, help=f"A field: {', '.join(_NAMED)}.")
@@ -111,7 +96,7 @@ _NAMED = {field.value: field for field in Field if field not in {Field.CREATED, 
 @click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
 @click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
-def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> int:
+def search(*, path: str, version: str | None, choice: options.TreeChoice, **given: Any) -> int:
     """Find documents of a form or of several, as over HTTP.
 
     APP means all its forms, and * all forms, each in all versions and without --path. TEXT is looked for anywhere in
@@ -134,14 +119,14 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
     if "/" not in path:
-        with usage_errors():
+        with options.usage_errors():
             merged = MergedHits(query, names_controls=bool(columns))
             if version not in {None, Searched.ALL.value}:
                 raise BadRequestError("of several forms all versions are searched")
         status = _search_forms(merged, None if path == "*" else path, drafts, choice)
         _say_hits(merged.page, query, (("FORM", "form"), *_FOUND))
         return status
-    form, in_path = form_and_version(path)
+    form, in_path = options.form_and_version(path)
     if in_path is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
     by, asked = query.sort.by, _asked(version)
@@ -155,11 +140,11 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     return 0
 
 
-def _search_forms(merged: MergedHits, app: str | None, drafts: DraftFilter, choice: TreeChoice) -> int:
+def _search_forms(merged: MergedHits, app: str | None, drafts: DraftFilter, choice: options.TreeChoice) -> int:
     found, status = False, 0
     for tree in choice.trees:
         query = with_leased(merged.query, partial(listed_leases, tree))
-        with reading(tree) as reader:
+        with options.reading(tree) as reader:
             forms = sorted(reader.store.forms(app))
         for form in forms:
             try:
@@ -168,7 +153,7 @@ def _search_forms(merged: MergedHits, app: str | None, drafts: DraftFilter, choi
                         merged.add(form, run.run(query, drafts))
                     found = True
             except DamagedError as error:
-                say_failed(tree.name, error)
+                options.say_failed(tree.name, error)
                 status = FAILED
     if app is not None and not found:
         raise NotFoundError(f"there are no forms of {app}")
@@ -188,7 +173,7 @@ def _say_hits(hits: Hits, query: Query, shown: Columns) -> None:
 
 @contextmanager
 def opened_search(
-    tree: ChosenTree, form: Form, version: int | Searched, controls: Iterable[str]
+    tree: options.ChosenTree, form: Form, version: int | Searched, controls: Iterable[str]
 ) -> Iterator[FormSearch]:
     """Open the search of a form with these controls for a block; a missing index is made."""
     dialect = DIALECTS[tree.settings.dialect]
@@ -196,13 +181,13 @@ def opened_search(
         with tree.managing() as place:
             if form not in place.storage.forms(form.app):
                 raise NotFoundError(f"{form} does not exist")
-            with usage_errors():
-                run = FormSearch(reader_of(tree, place), place.provider.index, dialect, form, version)
+            with options.usage_errors():
+                run = FormSearch(options.reader_of(tree, place), place.provider.index, dialect, form, version)
             run.require_controls(controls)
             yield run
         return
     with indexes.writable_tree(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
-        with usage_errors():
+        with options.usage_errors():
             indexes.require_form(view, index, form)
             run = FormSearch(tree.reader(), index, dialect, form, version)
         run.require_controls(controls)
@@ -219,7 +204,7 @@ def _asked(version: str | None) -> int | Searched:
     if version == Searched.ALL.value:
         return Searched.ALL
     try:
-        return version_number(version)
+        return options.version_number(version)
     except BadRequestError as error:
         raise click.UsageError(f"{error}, or all") from error
 
@@ -227,7 +212,7 @@ def _asked(version: str | None) -> int | Searched:
 def _query(
     *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **given: Any
 ) -> tuple[Query, tuple[str, ...]]:
-    conditions, columns = [], []
+    conditions, columns, any_of = [], [], "any" if given["is_any"] else ""
     for condition in paths:
         found = _PATH.match(condition)
         path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
@@ -235,13 +220,12 @@ def _query(
             raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
         columns.append(path.replace("[1]", ""))
         if wanted := rest[1:].strip():
-            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, "any" if given["is_any"] else ""))
+            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, any_of))
     fields = []
     for condition in given["named"]:
         name, _, wanted = condition.partition("=")
         if name not in _NAMED or not wanted.strip():
             raise click.UsageError(f"--field {safe(condition)} is not FIELD=NAME, of a field {', '.join(_NAMED)}")
-        any_of = "any" if given["is_any"] else ""
         fields.append(FieldFilter(_NAMED[name], Comparison.EXACT, wanted.strip(), any_of))
     by = given["sort"]
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), given["descending"])
@@ -259,14 +243,14 @@ def _facts(hit: Hit) -> Facts:
     return {"document": hit.document, "draft": hit.is_draft, **facts, "values": values}
 
 
-@command("history", "List the revisions of a document or an attachment.", TREES)
+@command("history", "List the revisions of a document or an attachment.", options.TREES)
 @exits(
     "all could be read",
     "there is nothing there, or its current sidecar is damaged",
     remains="an older sidecar is damaged, as its line says",
 )
 @click.argument("path")
-def history(*, path: str, choice: TreeChoice) -> int:
+def history(*, path: str, choice: options.TreeChoice) -> int:
     """List the revisions of a document or an attachment, newest first.
 
     \b
@@ -277,12 +261,12 @@ def history(*, path: str, choice: TreeChoice) -> int:
     count, and revisions of earlier owners are listed, too. The tree or database is that of the form's data, as
     persistence config route says. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
-    address = data_address(path)
-    with usage_errors(), reading(choice.tree_of(address.form)) as reader:
+    address = options.data_address(path)
+    with options.usage_errors(), options.reading(choice.tree_of(address.form)) as reader:
         found = reader.store.history(address)
-        if found is None:
+        if not found.total:
             raise NotFoundError(f"{safe(path)} does not exist")
-        revisions = found.page(0, found.total)
+        revisions = found.every()
     columns: Columns = ("modified", ("BY", "modified_by"), "owner", "group", "stage", "version")
     rows = [revision_facts(each.instant, each.sidecar) for each in revisions]
     size: Columns = [("BYTES", lambda revision: None if revision.get("deleted") else revision.get("size"))]
@@ -299,19 +283,19 @@ def _notes(revision: Facts) -> str:
     return ", ".join((*notes, *([f"restored {revision['restored']}"] if "restored" in revision else [])))
 
 
-@command("diff", "Print the differences between two revisions.", TREES)
+@command("diff", "Print the differences between two revisions.", options.TREES)
 @exits(
     "compared, whether or not something differs",
     "could not: no such revision, revisions of two form versions, one that is not published",
 )
 @click.argument("path")
-@click.argument("older", type=instant, required=False)
-@click.argument("newer", type=instant, required=False)
+@click.argument("older", type=options.instant, required=False)
+@click.argument("newer", type=options.instant, required=False)
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
 @click.option("--truncate", "truncation", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
 def diff(
-    *, path: str, older: Instant | None, newer: Instant | None, decrypt: bool, choice: TreeChoice, **shown: Any
+    *, path: str, older: Instant | None, newer: Instant | None, decrypt: bool, choice: options.TreeChoice, **shown: Any
 ) -> None:
     """Print the differences between two revisions of the document APP/FORM/data/DOCUMENT.
 
@@ -322,14 +306,14 @@ def diff(
     the version. Other differences, and all of the designer's data, are one line. Encrypted values are not shown without
     --decrypt. Permissions do not count. Nothing is changed, and the service may run.
     """
-    address = data_address(path)
+    address = options.data_address(path)
     if not address.is_main:
         raise click.UsageError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     with Providers(settings, tree.properties, listener_at=unheard) as providers:
         router = providers.router
-        codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
+        codec = EncryptionCodec(options.at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = histories.RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
         lines = comparing.lines(pair, Bearer(ANONYMOUS), histories.DiffOptions(**shown), as_json=is_json())
@@ -347,9 +331,9 @@ def _pair(
     storage: RevisionStorage, address: DocumentAddress, older: Instant | None, newer: Instant | None
 ) -> histories.RevisionPair:
     revisions = storage.history(address)
-    if revisions is None:
+    if not revisions.total:
         raise NotFoundError(f"{address} does not exist")
-    listed = (found for at in range(revisions.total) if (found := revisions.revision(at)) is not None)
+    listed = revisions.each()
     after = next((each for each in listed if (each.instant == newer if newer else _lives(each))), None)
     if after is None or after.sidecar is None:
         raise NotFoundError(f"{address} has no revision{f' of {newer}' if newer else ''} that can be compared")
@@ -363,16 +347,18 @@ def _lives(revision: ListedRevision) -> bool:
     return revision.sidecar is not None and not revision.sidecar.deleted
 
 
-@command("revert", "Bring back an older revision, or what was deleted.", TREES, audits=unless_dry, subject="path")
+@command(
+    "revert", "Bring back an older revision, or what was deleted.", options.TREES, audits=unless_dry, subject="path"
+)
 @exits(
     "brought back",
     "could not: no such revision, one of another form version, somebody else writes, another user's tree",
 )
 @click.argument("path")
-@click.argument("instant", type=instant, required=False)
+@click.argument("instant", type=options.instant, required=False)
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
-def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, choice: TreeChoice) -> None:
+def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, choice: options.TreeChoice) -> None:
     """Make an older revision of a document the current one again, as a new revision.
 
     \b
@@ -388,8 +374,8 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     leases do where the property enforce-lease is set. The service may run. The next run completes one that was
     interrupted.
     """  # noqa: D301 - click's mark for lines that stay apart
-    with usage_errors():
-        address, by = data_address(path), User(name=short(user, "user name"))
+    with options.usage_errors():
+        address, by = options.data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
     with opened_documents(tree) as documents:
         reverting = histories.Reverting(documents)
@@ -400,7 +386,7 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     say_restored(plan, is_trial=dry_run)
 
 
-@command("change", "Give documents another owner or stage.", TREES, audits=unless_dry, subject="path")
+@command("change", "Give documents another owner or stage.", options.TREES, audits=unless_dry, subject="path")
 @exits(
     "changed",
     "could not: no such document, another user's tree",
@@ -414,7 +400,9 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
 @click.option("--owned-by", metavar="USER", help="Of a form: all documents of this owner.")
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be changed.")
-def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, choice: TreeChoice, **to: Any) -> int:
+def change(
+    *, path: str, user: str | None, owned_by: str | None, dry_run: bool, choice: options.TreeChoice, **to: Any
+) -> int:
     """Give a document, or all documents of an owner, another owner or stage, as a new revision with the same content.
 
     \b
@@ -426,8 +414,8 @@ def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, 
     """  # noqa: D301 - click's mark for lines that stay apart
     if not (to["owner"] or to["no_owner"] or to["stage"] is not None) or (to["owner"] and to["no_owner"]):
         raise click.UsageError("one of --owner and --no-owner, or --stage, says what is changed")
-    with usage_errors():
-        parts, by = parts_of(path, "APP/FORM", "APP/FORM/data/DOCUMENT"), User(name=short(user, "user name"))
+    with options.usage_errors():
+        parts, by = options.parts_of(path, "APP/FORM", "APP/FORM/data/DOCUMENT"), User(name=short(user, "user name"))
         owner = User(name=short(to["owner"], "user name"), group=short(to["group"], "group"))
         short(to["stage"], "stage")
     form, document = Form(parts["APP"], parts["FORM"]), parts.get("DOCUMENT")
@@ -448,7 +436,7 @@ def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, 
 
 
 @contextmanager
-def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
+def opened_documents(tree: options.ChosenTree) -> Iterator[Documents]:
     """Open the documents of a place, as they are stored, for a block; the index hears of changes."""
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     with tree.managing() as place:
@@ -496,28 +484,28 @@ def definition() -> None:
     """
 
 
-_number = usage_errors(click.BadParameter)(version_number)
+_number = options.usage_errors(click.BadParameter)(options.version_number)
 """A type of click."""
 
 
-@usage_errors()
+@options.usage_errors()
 def _form(path: str) -> Form:
-    parts = parts_of(path, "APP/FORM")
+    parts = options.parts_of(path, "APP/FORM")
     return Form(parts["APP"], parts["FORM"])
 
 
-@command("definition show", "Print a definition with canonical indentation.", TREES, has_json=False)
+@command("definition show", "Print a definition with canonical indentation.", options.TREES, has_json=False)
 @exits("printed", "could not: no such form or version, one that is malformed or too large")
-@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("path", metavar="APP/FORM", shell_complete=options.form_names)
 @click.argument("version", type=_number, required=False)
-def show_definition(*, path: str, version: int | None, choice: TreeChoice) -> None:
+def show_definition(*, path: str, version: int | None, choice: options.TreeChoice) -> None:
     """Print a published definition, the latest one without VERSION, as XML for people and for diff.
 
     Two definitions that differ in blanks between elements alone are printed alike. Elements and attributes keep their
     order, and text stays as it is, also beside elements. On a terminal, characters that it would obey are replaced.
     """
     form = _form(path)
-    with reading(choice.tree_of(form, FORM)) as reader:
+    with options.reading(choice.tree_of(form, FORM)) as reader:
         found = definition_texts.published_definition(reader.catalog_of(form), form, version)
         text = definition_texts.print_definition(found)
     if sys.stdout.isatty():
@@ -527,22 +515,22 @@ def show_definition(*, path: str, version: int | None, choice: TreeChoice) -> No
         click.echo(text, nl=False)
 
 
-@command("definition diff", "Print the differences between two versions.", TREES)
+@command("definition diff", "Print the differences between two versions.", options.TREES)
 @exits(
     "compared, whether or not something differs",
     "could not: no such form or version, one that is malformed or too large",
 )
-@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("path", metavar="APP/FORM", shell_complete=options.form_names)
 @click.argument("older", type=_number, required=False)
 @click.argument("newer", type=_number, required=False)
-def diff_definitions(*, path: str, older: int | None, newer: int | None, choice: TreeChoice) -> None:
+def diff_definitions(*, path: str, older: int | None, newer: int | None, choice: options.TreeChoice) -> None:
     """Print what differs between two published versions: titles, permissions, controls, labels, items and rules.
 
     Without NEWER it is the latest version; without OLDER, the one before NEWER. A control that is under its name at
     another place has moved. What else differs, such as actions and styles, is one line, if nothing of these does.
     """
     form = _form(path)
-    with reading(choice.tree_of(form, FORM)) as reader:
+    with options.reading(choice.tree_of(form, FORM)) as reader:
         catalog = reader.catalog_of(form)
         after = definition_texts.published_definition(catalog, form, newer)
         before = (
@@ -575,18 +563,20 @@ def _difference_line(each: definition_texts.DefinitionDifference) -> str:
     return f"{each.place or 'form'}: {each.what}{f' ({each.of})' if each.of else ''} {' -> '.join(texts)}"
 
 
-@command("definition pull", "Put a version back into the form designer.", TREES, audits=always, subject="path")
+@command("definition pull", "Put a version back into the form designer.", options.TREES, audits=always, subject="path")
 @exits(
     "stored",
     "could not: no such form or version, several documents have the form, or the document another, or it is malformed",
     remains="stored, without an attachment that is missing, as its line says",
 )
-@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
+@click.argument("path", metavar="APP/FORM", shell_complete=options.form_names)
 @click.argument("version", type=_number, required=False)
 @click.option("--document", "target", metavar="ID", help="The designer's document that gets the new revision.")
 @click.option("--new", "is_new", is_flag=True, help="A new document, also if there is one with the form.")
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
-def pull_definition(*, path: str, version: int | None, target: str | None, choice: TreeChoice, **given: Any) -> int:
+def pull_definition(
+    *, path: str, version: int | None, target: str | None, choice: options.TreeChoice, **given: Any
+) -> int:
     """Put a published definition, the latest one without VERSION, with its attachments back into the form designer.
 
     It becomes the current revision of the designer's document from which it was published, else of the only one that
@@ -595,7 +585,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
     form = _form(path)
     if target is not None and given["is_new"]:
         raise click.UsageError("--document and --new exclude each other")
-    with usage_errors():
+    with options.usage_errors():
         by = User(name=short(given["user"], "user name"))
     designer = DIALECTS[choice.settings.dialect].designer
     tree = choice.tree_of(designer)

@@ -13,17 +13,8 @@ from typing import Any
 import click
 import msgspec
 
+from persistence.cli import options
 from persistence.cli.declarations import REMAINS, command, exits, if_yes
-from persistence.cli.options import (
-    TREES,
-    ChosenTree,
-    TreeChoice,
-    chosen_forms,
-    form_names,
-    on_each,
-    parts_of,
-    usage_errors,
-)
 from persistence.cli.terminal import (
     Facts,
     counted,
@@ -52,14 +43,16 @@ from persistence.storage.root import tree_around
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 
-@command("purge", "Remove data that is old enough, for good.", TREES, audits=if_yes, subject="path", is_quiet=True)
+@command(
+    "purge", "Remove data that is old enough, for good.", options.TREES, audits=if_yes, subject="path", is_quiet=True
+)
 @exits(
     "done",
     "could not: no such form or document, no data directory, another user's",
     usage="wrong usage, or a date in the future",
     remains="something could not be purged, as its line says",
 )
-@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=form_names)
+@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=options.form_names)
 @click.option("--older-than", metavar="DATE|SPAN", help="Stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
 @click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")
@@ -68,7 +61,7 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @click.option("--retention", is_flag=True, help="What is older than the properties of its form allow; for cron.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed and freed: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
-def purge(*, path: str | None, dry_run: bool, yes: bool, choice: TreeChoice, **given: Any) -> int:
+def purge(*, path: str | None, dry_run: bool, yes: bool, choice: options.TreeChoice, **given: Any) -> int:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
 
     At least one of --revisions, --tombstones, --drafts and --orphans chooses what will be removed, or --retention, with
@@ -81,14 +74,14 @@ def purge(*, path: str | None, dry_run: bool, yes: bool, choice: TreeChoice, **g
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
     rules = _rules(**given)
-    parts = {} if path is None else parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
+    parts = {} if path is None else options.parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
     form = Form(parts["APP"], parts["FORM"]) if "FORM" in parts else None
     trees = choice.trees if form is None else (choice.tree_of(form),)
     run = _Purge(parts.get("APP"), form, parts.get("DOC"), rules, is_trial=not yes)
-    return on_each(trees, run.on)
+    return options.on_each(trees, run.on)
 
 
-@usage_errors()
+@options.usage_errors()
 def _rules(*, older_than: str | None, retention: bool, **kinds: bool) -> purging.PurgeRules | None:
     if retention:
         if older_than is not None or any(kinds.values()):
@@ -112,11 +105,11 @@ class _Purge:
     now: datetime = field(default_factory=partial(datetime.now, UTC))
     problems: int = 0
 
-    def on(self, tree: ChosenTree, prefix: str) -> int:
+    def on(self, tree: options.ChosenTree, prefix: str) -> int:
         total, before, is_shown = purging.PurgeTotals(), self.problems, is_json() or not is_quiet()
         with tree.managing() as place:
             stored = purging.StoragePurge(place.storage, place.providers.bodies_by_form)
-            forms = chosen_forms(sorted(stored.store.forms(self.app)), self.form)
+            forms = options.chosen_forms(sorted(stored.store.forms(self.app)), self.form)
             label = f"{prefix}{'looking' if self.is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(stored, form))) as bar:
                 for form in forms:
@@ -144,7 +137,7 @@ class _Purge:
         return REMAINS if problems else 0
 
     def _results(
-        self, stored: purging.StoragePurge, tree: ChosenTree, form: Form
+        self, stored: purging.StoragePurge, tree: options.ChosenTree, form: Form
     ) -> Iterator[purging.PurgeTotals | PersistenceError]:
         rules = self.rules
         if rules is None:
@@ -181,7 +174,7 @@ _LEFT = (
 _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its write-ahead log, archives and replicas"
 
 
-@command("erase", "Remove everything of documents, with a certificate.", TREES, audits=if_yes, subject="paths")
+@command("erase", "Remove everything of documents, with a certificate.", options.TREES, audits=if_yes, subject="paths")
 @exits("done, or listed", "could not: no such document, no backup, another user's tree")
 @click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
 @click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
@@ -190,7 +183,7 @@ _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its wri
 @click.option("--backups", metavar="DIR", help="Also look for copies in these backups: what DIR was to 'backup'.")
 @click.option("--from-backups", is_flag=True, help="Remove these copies, too, and from the lists of the backups.")
 @click.option("--yes", is_flag=True, help="Do it. Without a backup it cannot be undone.")
-def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: Any) -> None:
+def erase(*, paths: tuple[str, ...], yes: bool, choice: options.TreeChoice, **given: Any) -> None:
     """Remove documents completely, as law may require: data, attachments, history, drafts and leases.
 
     The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. Their
@@ -200,9 +193,9 @@ def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: A
 
     The service may run. A run that was stopped goes on when it is called again with the same certificate.
     """
-    with usage_errors():
-        asked = [parts_of(path, "APP/FORM/data/DOC") for path in paths]
-        run = _Erasure([(Form(parts["APP"], parts["FORM"]), parts["DOC"]) for parts in asked], **options)
+    with options.usage_errors():
+        asked = [options.parts_of(path, "APP/FORM/data/DOC") for path in paths]
+        run = _Erasure([(Form(parts["APP"], parts["FORM"]), parts["DOC"]) for parts in asked], **given)
         run.check(is_trial=not yes)
         run.resume()
     if missing := {tree for tree, _, _ in run.known} - {tree.name for tree in choice.trees}:
@@ -279,7 +272,7 @@ class _Erasure:
         self.known = {(each.tree, Form(each.app, each.form), each.document): each for each in first.documents}
         self.copies = {each.backup: each for each in first.backups}
 
-    def look(self, tree: ChosenTree, erasing: purging.Erasing, wanted: list[tuple[Form, str]]) -> None:
+    def look(self, tree: options.ChosenTree, erasing: purging.Erasing, wanted: list[tuple[Form, str]]) -> None:
         if self.user is not None:
             owned, mentions, damaged = erasing.owned(self.user)
             self.mentions += mentions
@@ -366,13 +359,13 @@ class _Erasure:
 
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[purging.Erasing]:
+def _opened(tree: options.ChosenTree) -> Iterator[purging.Erasing]:
     with tree.managing() as place:
         store, bodies_of = place.storage, place.providers.bodies_by_form
         yield purging.Erasing(tree.name, store, purging.StoragePurge(store, bodies_of), bodies_of)
 
 
-def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
+def _rebuild(tree: options.ChosenTree, forms: Iterable[Form]) -> None:
     reader = StoreReader(tree.root)
     with open_index(tree.settings, tree.properties, tree.root) as index:
         for form in forms:

@@ -14,6 +14,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -109,20 +110,16 @@ def say(line: str, style: str = "") -> None:
     click.echo(line.encode(encoding, "replace").decode(encoding))
 
 
-def json_text(facts: Mapping[str, object]) -> str:
-    """Return an object of ``--json`` on one line, in the encoding of standard output; ``seconds`` in thousandths."""
+def say_json(facts: Mapping[str, object]) -> None:
+    """Print an object of ``--json`` on one line, in the encoding of standard output; ``seconds`` in thousandths."""
     if isinstance(seconds := facts.get("seconds"), float):
         facts = {**facts, "seconds": round(seconds, 3)}
     try:
         text = json_line(facts).decode()
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(facts, enc_hook=repr), separators=(",", ":"))
-    return text
-
-
-def say_json(facts: Mapping[str, object]) -> None:
-    click.echo(json_text(facts))
+        text = json.dumps(msgspec.to_builtins(facts, enc_hook=repr), separators=(",", ":"))
+    click.echo(text)
 
 
 def say_result(facts: Mapping[str, object], text: str, say_text: Callable[[str], None] = say) -> None:
@@ -215,26 +212,26 @@ def _padded(text: str, columns: int, *, is_right: bool = False) -> str:
     return f"{blanks}{text}" if is_right else f"{text}{blanks}"
 
 
+@dataclass(slots=True)
 class ProgressBar:
     """The progress of a long run: ``lines`` go to standard output, the bar of ``steps`` to standard error.
 
     With ``only_errors`` lines go to standard error, too, because the result may go to standard output.
     """
 
-    def __init__(self, advance: Callable[[int], None] | None = None, *, only_errors: bool = False) -> None:
-        self.steps = self.lines = 0
-        self._began = time.monotonic()
-        self._advance = advance
-        self._only_errors = only_errors
+    only_errors: bool
+    advance: Callable[[int], None] = lambda _: None
+    steps: int = 0
+    lines: int = 0
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     def step(self, steps: int = 1) -> None:
         self.steps += steps
-        if self._advance is not None:
-            self._advance(steps)
+        self.advance(steps)
 
     def done(self, problems: Iterable[str], *, tree: str, prefix: str) -> None:
         for problem in problems:
@@ -242,27 +239,21 @@ class ProgressBar:
         self.step()
 
     def say_either(self, facts: Mapping[str, object], text: str, style: str = "") -> None:
-        self.say(*((json_text(facts),) if is_json() else (text, style)))
-
-    def say(self, line: str, style: str = "") -> None:
-        """Print a line, above the bar; on a terminal in a style of rich."""
+        """Print an object with ``--json``, else a line above the bar, on a terminal in a style of rich."""
         self.lines += 1
-        if self._only_errors:
-            click.echo(line, err=True)
-        else:
-            say(line, style)
+        say_result(facts, text, say_error if self.only_errors else partial(say, style=style))
 
 
 @contextmanager
 def progress(label: str, count: Callable[[], int], *, only_errors: bool = False) -> Iterator[ProgressBar]:
     """Show a bar of ``count`` steps for a block. Without a terminal, or if quiet, nothing is counted or shown."""
     if is_quiet() or not sys.stderr.isatty():
-        yield ProgressBar(only_errors=only_errors)
+        yield ProgressBar(only_errors)
         return
     from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
 
     with rich_terminal.terminal_bar(label, count) as advance:
-        yield ProgressBar(advance, only_errors=only_errors)
+        yield ProgressBar(only_errors, advance)
 
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:

@@ -480,7 +480,7 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
 
 def _last_pass(origin: OpenedPlace, run: Move, advice: str, command: str | None) -> int:
     """Keep writers out until all is moved, and until a person or ``command`` has changed the settings."""
-    with origin.keeping_writers_out() as require_kept_out:
+    with origin.storage.keeping_writers_out() as require_kept_out:
         say_error("the source can only be read now")
         status = _followed("last pass", run.last(), run)
         require_kept_out()
@@ -525,7 +525,7 @@ def _target(
     if not is_dry:
         destination.init()
     place = opened.enter_context(moving(effective.settings, effective.properties, here))
-    return MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
+    return MoveTarget(place.storage, place.provider.reports, bodies)
 
 
 def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int:

@@ -14,7 +14,6 @@ Exceptions are those of ``persistence.errors``. The values of the service that c
 from persistence import wire
 from persistence.client.client_documents import DeletedData as DeletedData
 from persistence.client.client_documents import DocumentsClient as DocumentsClient
-from persistence.client.client_documents import HistoryEntry as HistoryEntry
 from persistence.client.client_documents import LoadedDefinition as LoadedDefinition
 from persistence.client.client_documents import LoadedDocument as LoadedDocument
 from persistence.client.client_documents import SavedAttachment as SavedAttachment
@@ -24,6 +23,7 @@ from persistence.client.form_client import FormClient as FormClient
 from persistence.client.form_client import HeldLease as HeldLease
 from persistence.client.form_client import PersistenceClient as PersistenceClient
 from persistence.client.form_client import SearchResults as SearchResults
+from persistence.forms.messages import HistoryEntry as HistoryEntry
 from persistence.forms.messages import ListedForm as ListedForm
 from persistence.forms.messages import ReportedDifference as ReportedDifference
 from persistence.forms.messages import ReportedImport as ReportedImport

@@ -154,23 +154,6 @@ class LoadedDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """A revision in a history. ``modified`` names it: ``load`` and ``revert`` take it as ``revision``.
-
-    Of one that ``is_damaged`` only the time is known. ``restored`` is the revision that it has brought back.
-    """
-
-    modified: Instant
-    modifier: str | None
-    owner: str | None
-    group: str | None
-    is_deleted: bool
-    is_damaged: bool
-    stage: str | None
-    restored: Instant | None
-
-
-@dataclass(frozen=True, slots=True)
 class DeletedData:
     """The result of deleting all data of a form: how many documents were ``deleted``, and how many ``refused``.
 

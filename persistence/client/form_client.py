@@ -15,7 +15,6 @@ from persistence.client.client_documents import (
     DeletedData,
     DocumentName,
     DocumentsClient,
-    HistoryEntry,
     LoadedDefinition,
     SavedDocument,
     ServiceCaller,
@@ -27,7 +26,14 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConflictError, PersistenceError
 from persistence.forms import messages
-from persistence.forms.messages import ReportedDifference, read_differences, read_history, read_values, write_lock
+from persistence.forms.messages import (
+    HistoryEntry,
+    ReportedDifference,
+    read_differences,
+    read_history,
+    read_values,
+    write_lock,
+)
 from persistence.forms.search_xml import read_search_answer, write_distinct_request, write_search_request
 from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
@@ -234,18 +240,7 @@ class FormClient(DocumentsClient):
         for number in range(1, 1 << 31):
             query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
             page = self._caller.send("GET", path, query=query, is_safe=True).values(read_history)
-            for attributes in page.revisions:
-                restored = attributes.get("restored-time")
-                entry = HistoryEntry(
-                    modified=Instant(attributes.get("modified-time", "")),
-                    modifier=attributes.get("modified-username") or None,
-                    owner=attributes.get("owner-username") or None,
-                    group=attributes.get("owner-group") or None,
-                    is_deleted=attributes.get("deleted") == "true",
-                    is_damaged=attributes.get("damaged") == "true",
-                    stage=attributes.get("stage"),
-                    restored=None if restored is None else Instant(restored),
-                )
+            for entry in page.revisions:
                 if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
                     yield entry
                 last = entry.modified if last is None else min(last, entry.modified)

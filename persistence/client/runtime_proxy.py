@@ -289,7 +289,7 @@ class RuntimeProxy:
     def revisions(self, document: str) -> list[str]:
         query = (("page-number", "1"), ("page-size", "100"))
         answer = self.send("GET", ("history", self.app, LEAVE, document), LEA, query=query)
-        return [each.get("modified-time", "") for each in _read(read_history, answer).revisions]
+        return [each.modified for each in _read(read_history, answer).revisions]
 
     def difference(self, document: str) -> str:
         """Return the differences between the two newest revisions of a document."""

@@ -15,7 +15,7 @@ from persistence import limits
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, SentQuery
-from persistence.model.texts import nearest, short
+from persistence.model.texts import Instant, nearest, short
 from persistence.model.versions import LeaseHolder
 from persistence.xml import SEPARATOR, Streaming, local_name
 
@@ -173,16 +173,46 @@ def attributes_of(facts: Mapping[str, Fact]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A revision in a history. ``modified`` names it: ``load`` and ``revert`` take it as ``revision``.
+
+    Of one that ``is_damaged`` only the time is known. ``restored`` is the revision that it has brought back.
+    """
+
+    modified: Instant
+    modifier: str | None
+    owner: str | None
+    group: str | None
+    is_deleted: bool
+    is_damaged: bool
+    stage: str | None
+    restored: Instant | None
+
+
+@dataclass(frozen=True, slots=True)
 class FoundHistory:
-    """A page of another service: the attributes of the list, and those of each revision."""
+    """A page of a history: the attributes of the list, and its revisions."""
 
     attributes: Mapping[str, str]
-    revisions: list[Mapping[str, str]]
+    revisions: list[HistoryEntry]
 
 
 def read_history(pieces: Iterable[bytes]) -> FoundHistory:
-    attributes, children = read_each(pieces, lambda child: (child.tag, child.attrib))
-    return FoundHistory(attributes, [facts for tag, facts in children if tag == "document"])
+    def read(child: ET.Element) -> tuple[str, HistoryEntry]:
+        facts, restored = child.attrib, child.get("restored-time")
+        return child.tag, HistoryEntry(
+            modified=Instant(facts.get("modified-time", "")),
+            modifier=facts.get("modified-username") or None,
+            owner=facts.get("owner-username") or None,
+            group=facts.get("owner-group") or None,
+            is_deleted=facts.get("deleted") == "true",
+            is_damaged=facts.get("damaged") == "true",
+            stage=facts.get("stage"),
+            restored=None if restored is None else Instant(restored),
+        )
+
+    attributes, children = read_each(pieces, read)
+    return FoundHistory(attributes, [entry for tag, entry in children if tag == "document"])
 
 
 # JSON in requests: its objects, and queries in JSON as the elements that they would be in XML.
@@ -425,15 +455,19 @@ def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
 class ReportedReindexing:
     """The progress of rebuilding indexes: ``current`` of ``total`` documents, which are 0 unless it ``is_running``."""
 
-    is_running: bool
+    state: str
     current: int
     total: int
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "indexing"
 
 
 def read_reindexing(pieces: Iterable[bytes]) -> ReportedReindexing:
     root = read_children(pieces, lambda _: None)
     current, total = (_number(root.get(f"document-{each}", "0")) for each in ("current", "total"))
-    return ReportedReindexing(root.get("state") == "indexing", current, total)
+    return ReportedReindexing(root.get("state", ""), current, total)
 
 
 @dataclass(frozen=True, slots=True)

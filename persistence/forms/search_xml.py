@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
 from xml.etree import ElementTree as ET
 
@@ -39,7 +40,7 @@ from persistence.model.queries import (
     Wanted,
 )
 from persistence.model.sidecar import PageRequest
-from persistence.model.texts import Instant, count, first_from, is_descending, parse_time, word
+from persistence.model.texts import Instant, count, first_from, from_datetime, is_descending, parse_time, word
 
 _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "operations", "page-size", "page-number"
 _SEARCHED = (_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER)
@@ -49,6 +50,7 @@ _OF_QUERY = frozenset(
         *("name", "type", "summary-show", "statically-required", "html-label"),  # a runtime says them (spec search 0.2)
     }
 )
+_VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
 _SEARCH = Vocabulary(
     "search",
     frozenset({"return-all-indexed-fields"}),
@@ -381,14 +383,18 @@ def _value(element: ET.Element, name: str) -> str:
 
 
 def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
-    """Read the versions in the list of another service, in its order."""
+    """Read the versions in the list of another service, in its order, without those that are not valid."""
 
-    def read(form: ET.Element) -> ListedVersion:
+    def read(form: ET.Element) -> ListedVersion | None:
         parts = ("application-name", "form-name", "form-version", "last-modified-time")
         app, name, version, modified = (text_in(form.find(part)).strip() for part in parts)
         form.attrib.clear()  # the operations depend on the caller
         inside = [(each.tag, sorted(each.items()), each.text, each.tail) for each in form.iter()]
         checksum = zlib.crc32(repr(inside).encode(errors="replace"))
-        return ListedVersion(app, name, version, modified, checksum)
+        if app and name and _VERSION.fullmatch(version) and int(version):
+            with suppress(BadRequestError):
+                instant = from_datetime(parse_time(modified, parts[-1]))
+                return ListedVersion(Form(app, name), int(version), instant, checksum)
+        return None
 
-    return read_each(pieces, read)[1]
+    return [each for each in read_each(pieces, read)[1] if each is not None]

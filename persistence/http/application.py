@@ -302,7 +302,6 @@ class CleanRequests:
         others = [other for other in DIALECTS.values() if other != dialect and not accepts_foreign]
         names = ((other.header(name), dialect.header(name)) for other in others for name in REQUEST_NAMES)
         self._foreign = {environ_key(sent): (sent, own) for sent, own in names}
-        self._foreign_keys = frozenset(self._foreign)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
@@ -320,8 +319,8 @@ class CleanRequests:
                 unquote_to_bytes(part.encode("latin-1")).decode()
             except UnicodeError:
                 raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
-        if not self._foreign_keys.isdisjoint(environ) and environ["PATH_INFO"] not in HEALTH_PATHS:
-            sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
+        if not self._foreign.keys().isdisjoint(environ) and environ["PATH_INFO"] not in HEALTH_PATHS:
+            sent, own = self._foreign[min(self._foreign.keys() & environ.keys())]
             raise ValueError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
 
 

@@ -396,11 +396,11 @@ class StorageRestore:
     def is_whole(self) -> bool:
         """Return whether the storage has forms, and none of this restore is on its way."""
         forms = self.target.storage.forms()
-        return not self.target.arrivals.begun(self.source.name) and next(iter(forms), None) is not None
+        return not self.target.storage.arrivals.begun(self.source.name) and next(iter(forms), None) is not None
 
     def require_empty(self) -> None:
         """Check that the storage has no forms but those that an earlier call has begun to restore."""
-        begun = self.target.arrivals.begun(self.source.name)
+        begun = self.target.storage.arrivals.begun(self.source.name)
         for form in self.target.storage.forms():
             if form not in begun:
                 raise StartupError(f"the destination is not empty: it has the form {form}")

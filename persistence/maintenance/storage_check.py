@@ -337,8 +337,8 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
     else:
         return False
     if len(names) == _OF_FILE:
-        return storage.history(replace(main, name=names[-1])) is not None
-    return bool(storage.names(main)) or storage.history(main) is not None
+        return storage.history(replace(main, name=names[-1])).total > 0
+    return bool(storage.names(main)) or storage.history(main).total > 0
 
 
 # Judging what is stored by its record and the marks of definitions: bodies in other places, and values in contents.
@@ -456,11 +456,7 @@ class MarkCheck:
                 older = storage.revisions(address)
         for instant in (None, *older):
             with suppress(errors.PersistenceError):
-                found = (
-                    storage.read(address, content=True)
-                    if instant is None
-                    else storage.read_revision(address, instant, content=True)
-                )
+                found = storage.read(address, instant, content=True)
                 if found is not None and found.file is not None:
                     with found.file as file:
                         for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):

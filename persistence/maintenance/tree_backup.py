@@ -368,8 +368,7 @@ class StorageBackup:
         for name in revisions.names(main):
             address = replace(main, name=name)
             try:
-                listed = revisions.history(address)
-                instants = [] if listed is None else [listed.instant(each) for each in range(listed.total)]
+                instants = revisions.history(address).instants()
             except DamagedError as error:
                 yield f"{error}; it is not saved"
                 continue
@@ -385,7 +384,7 @@ class StorageBackup:
         current = _LAYOUT.paths(address)
         current = FilePaths(current.directory.removeprefix("/"), current.name)
         place, earlier = (current, []) if is_current else (current.revision(instant), [current])
-        found = self.database.storage.read_revision(address, instant, content=False)
+        found = self.database.storage.read(address, instant, content=False)
         if found is None:
             raise DamagedError(f"{address} of {instant} is not there")
         record, sidecar = found.sidecar, described(found.sidecar)
@@ -404,7 +403,7 @@ class StorageBackup:
 
     def _content(self, address: Address, record: Sidecar) -> StoredRevision | None:
         if record.body is None:
-            return self.database.storage.read_revision(address, record.modified, content=True)
+            return self.database.storage.read(address, record.modified, content=True)
         bodies = _bodies(self.bodies_of, address.form)
         if bodies is None or isinstance(address, DefinitionAddress):
             raise DamagedError(f"the body of {address} of {record.modified} is elsewhere, and no property leads to it")

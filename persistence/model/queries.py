@@ -292,12 +292,11 @@ class FormQuery:
 
 @dataclass(frozen=True, slots=True)
 class ListedVersion:
-    """A version in the list of another service; ``sum`` is a checksum of its whole entry."""
+    """A published version in the list of another service; ``sum`` is a checksum of its whole entry."""
 
-    app: str
-    name: str
-    version: str
-    modified: str
+    form: Form
+    number: int
+    modified: Instant
     sum: int
 
 

@@ -32,6 +32,7 @@ from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
 from persistence.services.rules import Delete, Get
+from persistence.storage.storage import NO_REVISIONS
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -188,7 +189,7 @@ class DocumentPages:
         report = report_document(place, address, with_revisions=False)
         revision = report.sidecar
         if instant is not None:
-            found = route.storage.read_revision(address, instant, content=False)
+            found = route.storage.read(address, instant, content=False)
             if found is None:
                 raise errors.NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
@@ -242,13 +243,13 @@ class DocumentPages:
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
             raise errors.NotFoundError("the times of two revisions are needed, as older and newer")
-        found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
+        found = self.documents.router.of(address.form).storage.read(address, newer, content=False)
         if found is None:
             raise errors.NotFoundError(f"{address} has no revision of {newer}")
         pair, shown = histories.RevisionPair(address, found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = histories.DiffOptions(language, in_removed=True)
-        before = shown.route.storage.read_revision(address, older, content=False)
+        before = shown.route.storage.read(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(ANONYMOUS), options)
         rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
@@ -513,9 +514,7 @@ def _images(report: DocumentReport) -> frozenset[str]:
 
 
 def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
-    if history is None:
-        return [], 0
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else NO_REVISIONS
     begin = (number - 1) * REVISIONS_SHOWN
     # One more than is shown: the last one of a page is compared with the one before it.
     return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total

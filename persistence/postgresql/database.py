@@ -132,11 +132,6 @@ class Database(PooledConnections):
         """Return the cause that keeps the database from being written, tried out by a commit."""
         return self._probe.cause()
 
-    @property
-    def root(self) -> str:
-        """The place as it is shown."""
-        return str(self.address)
-
     def free_bytes(self) -> None:
         """Raise ``BusyError`` if it cannot be written; its free space is unknown."""
         if cause := self.probe():

@@ -17,13 +17,13 @@ from persistence.limits import PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, digest_text
 from persistence.model.texts import Instant
-from persistence.postgresql.database import DATA, DEFINITION, DRAFT, Database, FormNumbers, Rows, rows_after
+from persistence.postgresql.database import DATA, DEFINITION, DRAFT, Database, Rows, rows_after
 from persistence.postgresql.database_index import recount
 from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.revision_rows import decoded, sweep
 from persistence.storage.findings import Finding, FindingKind
-from persistence.storage.storage import Arrivals, MaintainedDatabase, RecordCheck
+from persistence.storage.storage import MaintainedDatabase, RecordCheck
 
 _COLLECTIONS = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
 _FOLDERS = {DATA: Collection.DATA.value, DRAFT: Collection.DRAFT.value, DEFINITION: "form"}
@@ -234,43 +234,6 @@ def _inspected_index(database: Database, rows: IndexRows, connection: Rows, *, i
             yield FindingKind.TOTAL_WRONG.at(str(forms[number]), message, mend=mend)
 
 
-_BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
-_BRING = "INSERT INTO arrived_draft (source, etag) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING"
-_DRAFTS = "SELECT etag FROM arrived_draft WHERE source = %s"
-_BEGIN = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
-_END = """
-DELETE FROM arriving USING form, unnest(%s::text[], %s::text[]) AS ended (app, name)
-WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.name = ended.name
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseMoveJournal(Arrivals):
-    """Forms that are being moved here: they came by the move alone, so a move that goes on may replace them."""
-
-    database: Database
-    numbers: FormNumbers
-
-    def begun(self, source: str) -> set[Form]:
-        rows = self.database.rows("looking what is being moved to", self.database.address, _BEGUN, (source,))
-        return {Form(*row) for row in rows}
-
-    def begin(self, source: str, form: Form) -> None:
-        self.database.run("beginning to move", form, _BEGIN, (source, self.numbers.require(form)))
-
-    def end(self, source: str, forms: Iterable[Form]) -> None:
-        ended = list(forms)
-        values = [form.app for form in ended], [form.name for form in ended], source
-        self.database.run("ending a move to", self.database.address, _END, values)
-
-    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
-        self.database.run("moving drafts to", self.database.address, _BRING, (source, list(etags)))
-
-    def drafts_of(self, source: str) -> set[str]:
-        rows = self.database.rows("looking what was moved to", self.database.address, _DRAFTS, (source,))
-        return {etag for (etag,) in rows}
-
-
 def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:
     """Return the database of a storage; ``rows`` are those of its index, if any."""
     database = storage.database
@@ -281,11 +244,4 @@ def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> Maint
             if rows is not None:
                 yield from _inspected_index(database, rows, connection, is_deep=is_deep)
 
-    return MaintainedDatabase(
-        str(database.address),
-        storage,
-        DatabaseMoveJournal(database, storage.numbers),
-        database.snapshot,
-        storage.keeping_writers_out,
-        inspect,
-    )
+    return MaintainedDatabase(str(database.address), storage, database.snapshot, inspect)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -53,7 +54,7 @@ from persistence.postgresql.revision_rows import (
 )
 from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.storage import KeepsHistory, Leases, Storage, Writing, keeps_all
+from persistence.storage.storage import Arrivals, KeepsHistory, Leases, Storage, Writing, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
@@ -167,9 +168,6 @@ class DatabaseWriter(Writing):
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         self.require_removable(address)
         return self._replace(address, tombstone, None, over)
-
-    def finish(self, main: DocumentAddress) -> None:
-        """Do nothing: a write in a database is never unfinished."""
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
@@ -465,6 +463,43 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
+_ARRIVING = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
+_BRING_DRAFTS = "INSERT INTO arrived_draft (source, etag) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING"
+_DRAFTS = "SELECT etag FROM arrived_draft WHERE source = %s"
+_BEGIN_ARRIVAL = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_END_ARRIVAL = """
+DELETE FROM arriving USING form, unnest(%s::text[], %s::text[]) AS ended (app, name)
+WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.name = ended.name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseArrivals(Arrivals):
+    """Forms that are being moved here: they came by the move alone, so a move that goes on may replace them."""
+
+    database: Database
+    numbers: FormNumbers
+
+    def begun(self, source: str) -> set[Form]:
+        rows = self.database.rows("looking what is being moved to", self.database.address, _ARRIVING, (source,))
+        return {Form(*row) for row in rows}
+
+    def begin(self, source: str, form: Form) -> None:
+        self.database.run("beginning to move", form, _BEGIN_ARRIVAL, (source, self.numbers.require(form)))
+
+    def end(self, source: str, forms: Iterable[Form]) -> None:
+        ended = list(forms)
+        values = [form.app for form in ended], [form.name for form in ended], source
+        self.database.run("ending a move to", self.database.address, _END_ARRIVAL, values)
+
+    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
+        self.database.run("moving drafts to", self.database.address, _BRING_DRAFTS, (source, list(etags)))
+
+    def drafts_of(self, source: str) -> set[str]:
+        rows = self.database.rows("looking what was moved to", self.database.address, _DRAFTS, (source,))
+        return {etag for (etag,) in rows}
+
+
 class DatabaseStorage(DatabaseReader, Storage):
     """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
@@ -489,9 +524,10 @@ class DatabaseStorage(DatabaseReader, Storage):
         self._gate = lock_key(database.address.schema, "read-only")
         self.leases = DatabaseLeases(database)
         self.reencryption = DatabaseJob(database, "re-encryption")
+        self.arrivals = DatabaseArrivals(database, self.numbers)
 
     def freed(self, address: Address, instant: Instant | None) -> int:
-        found = self.removable(address, instant)
+        found = self.read(address, instant, content=False)
         return 0 if found is None else found.size
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
@@ -532,10 +568,7 @@ class DatabaseStorage(DatabaseReader, Storage):
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
-        """Keep writers out for a block, once those who are writing have committed; readers go on.
-
-        The lock ends with the connection. Yields a function that raises ``BusyError`` if that was lost.
-        """
+        # Once those who are writing have committed; readers go on. The lock ends with the connection.
         with self.database.session("keeping writers out of", self.database.address) as connection:
 
             def require() -> None:

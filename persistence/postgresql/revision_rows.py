@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from types import TracebackType
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from psycopg.rows import TupleRow
@@ -195,29 +195,19 @@ class DatabaseReader(Readable):
         known = self._lookups.inside[-1].sidecar(address)
         return self._sidecar(address) if known is None else known[0]
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        if content:
-            return self._opened(address, None)
-        sidecar = self.sidecar(address)
-        return None if sidecar is None else facts(sidecar)
-
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
         if content:
             return self._opened(address, instant)
-        sidecar = self._sidecar(address, instant)
+        sidecar = self.sidecar(address) if instant is None else self._sidecar(address, instant)
         return None if sidecar is None else facts(sidecar)
 
     def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         current = self.sidecar(address)
         if current is not None and current.modified == instant:
             return None
-        return self.read_revision(address, instant, content=content)
+        return self.read(address, instant, content=content)
 
-    def content(self, address: Address) -> BinaryIO | None:
-        found = self._opened(address, None)
-        return None if found is None else found.file
-
-    def history(self, address: Address) -> RevisionList | None:
+    def history(self, address: Address) -> RevisionList:
         instants = self._instants(address)
 
         def load(begin: int, end: int) -> list[ListedRevision]:
@@ -235,7 +225,7 @@ class DatabaseReader(Readable):
                     found.append(ListedRevision(instant, None))
             return found
 
-        return RevisionList(len(instants), instants.__getitem__, load) if instants else None
+        return RevisionList(len(instants), instants.__getitem__, load)
 
     def revisions(self, address: Address) -> list[Instant]:
         current = self.sidecar(address)

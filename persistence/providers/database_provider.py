@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -32,17 +31,6 @@ from persistence.storage import files, root
 from persistence.storage.storage import Storage
 
 
-@dataclass(frozen=True, slots=True)
-class LocalDirectory:
-    """The directory of an instance, in which bodies wait on their way into databases."""
-
-    root: str
-
-    def free_bytes(self) -> int:
-        with disk_errors(f"directory of this instance {self.root}"):
-            return root.free_in(self.root)
-
-
 class Databases:
     """The engine of databases: one pool for an address. Bodies on their way in wait in a directory of this instance."""
 
@@ -55,12 +43,16 @@ class Databases:
         with disk_errors(f"directory of this instance {local}"):
             files.ensure(local)
             root.make_own(local)
-        opening.written.append(LocalDirectory(local))
+        opening.written[local] = self._free_bytes
+
+    def _free_bytes(self) -> int:
+        with disk_errors(f"directory of this instance {self._local}"):
+            return root.free_in(self._local)
 
     def provider(self, configured: ProviderProperties) -> Provider:
         opening = self._opening
         database = opening.closing.enter_context(_known(opening.settings, configured.uri))
-        opening.written.append(database)
+        opening.written[str(database.address)] = database.free_bytes
         opening.pools.append(lambda: database.connections)
         opening.sweeps.append(partial(sweep_all, database))
         opened = _OpenDatabase(opening, database, self._local)

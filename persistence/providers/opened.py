@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from persistence.model.network_addresses import Bucket, RemoteTarget, ServerUrl
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
 from persistence.providers import locations
-from persistence.providers.router import Engine, Provider, Router, Writable, by_properties, loaded, within
+from persistence.providers.router import Engine, Provider, Router, by_properties, loaded, within
 from persistence.providers.webhooks import require_targets
 from persistence.s3.body_references import settle_notes
 from persistence.settings import Settings
@@ -42,7 +42,6 @@ from persistence.storage.layout import JOURNAL, LAYOUT, Layout
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
     NOBODY,
-    Arrivals,
     Bodies,
     BodiesOf,
     ChangeListener,
@@ -51,7 +50,7 @@ from persistence.storage.storage import (
     Storage,
     keeps_all,
 )
-from persistence.storage.store import Store, TreeArrivals
+from persistence.storage.store import Store
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def open_tree(opening: Providers, path: str) -> Tree:
     index = open_index(settings, properties, path, opening.catalog_at)
     listener = index.updater(opening.failed) if listener_at is None else listener_at(path)
     store = enter(open_store(settings, path, listener, opening.keeps_history))
-    opening.written.append(store)
+    opening.written[store.root] = store.free_bytes
     enter(index)
     if isinstance(listener, Updater):
         enter(listener).start()
@@ -251,9 +250,11 @@ class Providers(Closable):
     place of what the properties say.
 
     Engines get it, too: ``closing`` closes what they open, the last first, and ``failed`` is called with faults. They
-    add to ``written`` the places to be written, to ``pools`` functions to how many connections this process has open
-    and may have, and to ``sweeps`` work that a service does now and then, to remove what failed requests have left; it
-    may raise. ``catalog_of`` and ``data_of`` must not be called before all providers are open.
+    add to ``written`` functions to the free bytes of places to be written, by their names: ``None`` is unknown, and
+    ``DiskError`` and ``BusyError`` say why one cannot be written. They add to ``pools`` functions to how many
+    connections this process has open and may have, and to ``sweeps`` work that a service does now and then, to remove
+    what failed requests have left; it may raise. ``catalog_of`` and ``data_of`` must not be called before all providers
+    are open.
     """
 
     def __init__(
@@ -273,7 +274,7 @@ class Providers(Closable):
         self.failed = failed
         self.listener_at = listener_at
         self.keeps_history = keeps_history or properties.keeps_history
-        self.written: list[Writable] = []
+        self.written: dict[str, Callable[[], int | None]] = {}
         self.pools: list[Callable[[], tuple[int, int]]] = []
         self.sweeps: list[Callable[[], object]] = []
         integrity = integrity_of(settings)
@@ -293,7 +294,8 @@ class Providers(Closable):
     def _open_all(self) -> None:
         roots, properties = self.settings.roots, self.properties
         self.trees: Mapping[str, Tree] = {path: self.tree_at(path) for path in roots}
-        self.written += map(self._files_at, dict.fromkeys(locations.bases_of(properties)))
+        for bodies in map(self._files_at, locations.bases_of(properties)):
+            self.written[bodies.root] = bodies.free_bytes
         for bucket in locations.buckets_of(properties):
             self.sweeps.append(partial(settle_notes, self._bodies_at(bucket), self.data_of))
         for configured in properties.attachment_providers:
@@ -344,11 +346,11 @@ class Providers(Closable):
         return None
 
     def free_space(self) -> Iterator[FreeSpace]:
-        for place in self.written:
+        for place, free_bytes in self.written.items():
             try:
-                yield FreeSpace(place.root, place.free_bytes())
+                yield FreeSpace(place, free_bytes())
             except (BusyError, DiskError) as error:
-                yield FreeSpace(place.root, None, str(error))
+                yield FreeSpace(place, None, str(error))
 
     def connections(self) -> tuple[int, int]:
         pools = [pool() for pool in self.pools]
@@ -402,16 +404,11 @@ class Providers(Closable):
 
 @dataclass(frozen=True, slots=True)
 class OpenedPlace:
-    """A place that a command works on, and the providers of all forms.
-
-    ``keeping_writers_out`` yields a check that raises ``BusyError`` once they are not.
-    """
+    """A place that a command works on, and the providers of all forms."""
 
     name: str
     providers: Providers
     provider: Provider
-    arrivals: Arrivals
-    keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
 
     @property
     def storage(self) -> Storage:
@@ -434,7 +431,7 @@ def managing(
             database = provider.database
             if database is None:
                 raise StartupError("a database of another service cannot be managed")
-            yield OpenedPlace(database.name, providers, provider, database.arrivals, database.keeping_writers_out)
+            yield OpenedPlace(database.name, providers, provider)
         return
     path = os.path.realpath(place)
     with disk_errors(f"data directory {path}"):
@@ -445,8 +442,7 @@ def managing(
         OfflineJournal(path) as journal,
         Providers(settings, properties, listener_at=lambda _: journal, keeps_history=keeps_history) as providers,
     ):
-        tree = providers.tree_at(path)
-        yield OpenedPlace(path, providers, tree.provider, TreeArrivals(path), tree.store.keeping_writers_out)
+        yield OpenedPlace(path, providers, providers.tree_at(path).provider)
         journal.leave()
 
 

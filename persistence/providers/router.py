@@ -43,17 +43,6 @@ class Provider:
     outbox: Outbox | None = None
 
 
-class Writable(Protocol):
-    """A place that must be writable: a directory, or a database."""
-
-    @property
-    def root(self) -> str:
-        """Its path or name."""
-
-    def free_bytes(self) -> int | None:
-        """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
-
-
 class Engine(Protocol):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 

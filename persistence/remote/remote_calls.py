@@ -26,7 +26,7 @@ from persistence.errors import (
     RemoteTimeoutError,
 )
 from persistence.forms import search_xml
-from persistence.forms.messages import SmallReader
+from persistence.forms.messages import read_reindexing
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions, texts
@@ -510,11 +510,8 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            attributes = SmallReader(lambda _: None).read([answer.whole(LARGEST_ANSWER)]).root.attrib
-            state = ReindexingState(attributes.get("state", ""))
-            return ReindexingStatus(
-                state, int(attributes.get("document-current", "0")), int(attributes.get("document-total", "0"))
-            )
+            found = read_reindexing([answer.whole(LARGEST_ANSWER)])
+            return ReindexingStatus(ReindexingState(found.state), found.current, found.total)
         except (MalformedXmlError, ValueError) as error:
             raise RemoteError(f"provider {self.client.who!r} does not say how far its index is") from error
 

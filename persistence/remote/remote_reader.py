@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -27,7 +27,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.forms.messages import FoundHistory, read_history
+from persistence.forms.messages import FoundHistory, HistoryEntry, read_history
 from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, MOST_RECEIVED, REMOTE_HISTORY_PAGE
 from persistence.model import texts
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
@@ -187,13 +187,13 @@ class _Life:
     newest: Instant
 
 
-def history_of(client: Client, address: DocumentAddress) -> RevisionList | None:
+def history_of(client: Client, address: DocumentAddress) -> RevisionList:
     """Return the revisions of a resource, whose pages are asked for as they are needed, and kept.
 
     Its methods raise ``RemoteError``, and ``BusyError`` where a revision was added meanwhile.
     """
     pages = _HistoryPages(client, address)
-    return RevisionList(pages.total, pages.instant, pages.load) if pages.total else None
+    return RevisionList(pages.total, pages.instant, pages.load)
 
 
 class _HistoryPages:
@@ -209,19 +209,18 @@ class _HistoryPages:
 
     def instant(self, position: int) -> Instant:
         oldest = self._page_of(0).attributes.get("min-last-modified-time", "") if position == self.total - 1 else ""
-        return self._instant(oldest or self._row(position).get("modified-time", ""))
+        return self._instant(oldest or self._row(position).modified)
 
     def load(self, begin: int, end: int) -> list[ListedRevision]:
         found = list[ListedRevision]()
         for position in range(begin, end):
             row = self._row(position)
-            instant = self._instant(row.get("modified-time", ""))
-            if row.get("damaged") == "true":
+            instant = self._instant(row.modified)
+            if row.is_damaged:
                 found.append(ListedRevision(instant, None))
                 continue
             known = (life for life in self._lives if life.created <= instant <= life.newest)
             life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
-            restored = row.get("restored-time")
             sidecar = Sidecar(
                 schema=SCHEMA,
                 id=_tag(self._address, instant),
@@ -229,12 +228,12 @@ class _HistoryPages:
                 modified=instant,
                 created=life.created,
                 size=0,
-                stage=row.get("stage") or None,
-                creator=row.get("owner-username") or None,
-                group=row.get("owner-group") or None,
-                modifier=row.get("modified-username") or None,
-                deleted=row.get("deleted") == "true",
-                restored=self._instant(restored) if restored else None,
+                stage=row.stage or None,
+                creator=row.owner,
+                group=row.group,
+                modifier=row.modifier,
+                deleted=row.is_deleted,
+                restored=self._instant(row.restored) if row.restored else None,
             )
             found.append(ListedRevision(instant, sidecar))
         return found
@@ -247,7 +246,7 @@ class _HistoryPages:
         self._lives.append(life)
         return life
 
-    def _row(self, position: int) -> Mapping[str, str]:
+    def _row(self, position: int) -> HistoryEntry:
         rows = self._page_of(position).revisions
         at = position % REMOTE_HISTORY_PAGE
         if at >= len(rows):
@@ -258,8 +257,8 @@ class _HistoryPages:
         number = position // REMOTE_HISTORY_PAGE
         if number not in self._pages:
             found = self._ask(number + 1, REMOTE_HISTORY_PAGE)
-            if found.revisions and found.revisions[0].get("damaged") != "true":
-                self._noted(found, self._instant(found.revisions[0].get("modified-time", "")))
+            if found.revisions and not found.revisions[0].is_damaged:
+                self._noted(found, self._instant(found.revisions[0].modified))
             self._pages[number] = found
         return self._pages[number]
 
@@ -313,8 +312,9 @@ class RemoteReader:
         self._client = client
         self._root = root
 
-    def read(self, address: Address, query: Parameters = (), *, content: bool) -> StoredRevision | None:
-        """Return a revision, its content open if asked for; a tombstone where it is only known to be deleted."""
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
+        """As the other storages; a tombstone where it is only known to be deleted."""
+        query = () if instant is None else (("last-modified-time", instant),)
         # The range of a content that is decrypted here is a different one of the encrypted file.
         request, decrypt = client_request.current(), self._client.names.own.header("Decrypt")
         wants_range = request.field_of("Range") is not None and request.field_of(decrypt) is None

@@ -6,22 +6,21 @@ Published versions are asked of its form metadata API (spec crud 8.8, search 4).
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
-from typing import BinaryIO, Self
+from typing import Self
 from urllib.parse import parse_qsl
 
 from persistence import client_request, errors
 from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
-from persistence.model import texts
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
+from persistence.model.queries import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.model.versions import LeaseHolder, parse_remaining
@@ -82,15 +81,14 @@ class RemoteBodies(storage.Bodies, storage.BodyChanges):
         those that were stored at about the time, the most likely first. A body is stored there after its record has got
         its instant, so it is the oldest of those that are later.
         """
-        history = remote_reader.history_of(self._client, address) if sidecar.digest else None
-        if history is not None:
-            first = history.position_at(sidecar.modified) - 1
-            near = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
-            there = [position for position in near if 0 <= position < history.total]
-            for instant in map(history.instant, there[:MOST_OLDER_BODIES]):
-                found = self._of_instant(address, sidecar, instant, content=content)
-                if found is not None:
-                    return found
+        history = remote_reader.history_of(self._client, address) if sidecar.digest else storage.NO_REVISIONS
+        first = history.position_at(sidecar.modified) - 1
+        near = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
+        there = [position for position in near if 0 <= position < history.total]
+        for instant in map(history.instant, there[:MOST_OLDER_BODIES]):
+            found = self._of_instant(address, sidecar, instant, content=content)
+            if found is not None:
+                return found
         who = self._client.who
         raise errors.NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
 
@@ -183,35 +181,20 @@ class RemoteLeases(storage.Leases):
         answer.close()
 
 
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-
 _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedDefinition:
-    """A published version, and a checksum of its entry in the list."""
-
-    number: int
-    modified: Instant
-    sum: int
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return (self.sum, epoch_nanoseconds(self.modified), self.number), None
-
-
-Definitions = dict[int, ListedDefinition]
+Definitions = dict[int, ListedVersion]
 
 
 class RemoteStore(remote_reader.RemoteReader, storage.Storage):
     """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
     is_remote = True
-    reencryption = property(storage.unsupported)
+    reencryption = arrivals = property(storage.unsupported)
     marks = sidecars = documents_and_drafts = revisions = storage.unsupported
-    read_older = freed = freed_by_folder = document_files = storage.unsupported
+    read_older = freed = freed_by_folder = document_files = keeping_writers_out = storage.unsupported
 
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
         super().__init__(client, root)
@@ -235,14 +218,11 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        return self.read(address, (("last-modified-time", instant),), content=content)
-
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
         of_instant = () if instant is None else (("last-modified-time", instant),)
-        return self.read(address, (("force-delete", "true"), *of_instant), content=False)
+        return self.facts(address, (("force-delete", "true"), *of_instant))[0]
 
-    def history(self, address: Address) -> storage.RevisionList | None:
+    def history(self, address: Address) -> storage.RevisionList:
         NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
             raise errors.NotSupportedError(f"no API lists the revisions of {address}")
@@ -255,14 +235,10 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
             return [] if found is None else [main.name]
         return sorted({main.name, *remote_reader.named_in(main, found.file)})
 
-    def content(self, address: Address) -> BinaryIO | None:
-        found = self.read(address, content=True)
-        return None if found is None else found.file
-
     def fingerprint(self, address: Address) -> Fingerprint:
         listed = self._listed(address) if isinstance(address, DefinitionAddress) else None
         if listed is not None:
-            return listed.fingerprint
+            return _fingerprint(listed)
         key = (RemoteStore, self._client.who, address)
 
         def ask() -> Fingerprint:
@@ -276,7 +252,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         NAMES.versions(form)
-        return ((number, listed.fingerprint) for number, listed in self._published(form).items())
+        return ((number, _fingerprint(listed)) for number, listed in self._published(form).items())
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield the published forms; no API lists others."""
@@ -317,7 +293,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
             finally:
                 _is_singleton.reset(token)
 
-    def _listed(self, address: DefinitionAddress) -> ListedDefinition | None:
+    def _listed(self, address: DefinitionAddress) -> ListedVersion | None:
         return self._published(address.form).get(address.version) if address.is_main else None
 
     # The list of published versions is asked for once for each request of a client, so no publication is missed.
@@ -331,7 +307,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         client_request.current().known.pop(self._list_of(form), None)
 
     def _list_of(self, form: Form | None) -> tuple[object, ...]:
-        return ListedDefinition, self._client.who, form
+        return ListedVersion, self._client.who, form
 
     def _asked(self, app: str | None, name: str | None) -> dict[Form, Definitions]:
         names = self._client.names
@@ -345,13 +321,12 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
             ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
-            if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
-                continue
-            with suppress(errors.BadRequestError):
-                modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
-                definition = ListedDefinition(int(each.version), modified, each.sum)
-                found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
+            found.setdefault(Form(names.app(each.form.app), each.form.name), {})[each.number] = each
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
+
+
+def _fingerprint(listed: ListedVersion) -> Fingerprint:
+    return (listed.sum, epoch_nanoseconds(listed.modified), listed.number), None
 
 
 class RemoteWriter(storage.Writing):

@@ -78,8 +78,7 @@ class BodyReference:
             history = main.history(self.address)
         except DamagedError:
             return True
-        found = () if history is None else history.page(0, history.total)
-        return any(each.sidecar is None or each.sidecar.id == self.id for each in found)
+        return any(each.sidecar is None or each.sidecar.id == self.id for each in history.every())
 
 
 def require_short(place: Bucket, reference: BodyReference) -> str:

@@ -24,7 +24,7 @@ from persistence.services.codec import AS_STORED, Codec, EncodedContent, Receive
 from persistence.services.purging import forget_history
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.commit import Upload
-from persistence.storage.storage import Revisions, Storage, Writing
+from persistence.storage.storage import NO_REVISIONS, Revisions, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -32,10 +32,8 @@ def selected(route: Route, address: DocumentAddress, get: rules.Get, *, content:
     """Return the living revision that a GET selects, with ``content`` open."""
     if get.as_of is not None:
         return rules.must_live(as_of(route.storage, address, get.as_of, content=content), address)
-    if get.instant is None:
-        return rules.must_live(route.storage.read(address, content=content), address)
-    found = route.storage.read_revision(address, get.instant, content=content)
-    if found is None:
+    found = route.storage.read(address, get.instant, content=content)
+    if found is None and get.instant is not None:
         raise errors.NotFoundError(f"{address} has no revision of {get.instant}")
     return rules.must_live(found, address)
 
@@ -48,10 +46,10 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
         return found
     if found is not None:
         found.close()
-    revisions = storage.history(address) if address.keeps_history else None
-    position = 0 if revisions is None else revisions.position_at(moment)
-    if revisions is not None and position < revisions.total:
-        older = storage.read_revision(address, revisions.instant(position), content=content)
+    revisions = storage.history(address) if address.keeps_history else NO_REVISIONS
+    position = revisions.position_at(moment)
+    if position < revisions.total:
+        older = storage.read(address, revisions.instant(position), content=content)
         if older is not None:
             return older
     raise errors.NotFoundError(f"{address} did not exist at {moment}")
@@ -452,7 +450,7 @@ class Documents:
             raise errors.VersionError(
                 f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}"
             )
-        with route.storage.deciding(address):
+        with route.data.storage.deciding(address):
             over = route.storage.read(address, content=False)
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:

@@ -90,7 +90,7 @@ class ExportedRevision:
 
     def opened(self) -> StoredRevision:
         """Return this revision with its content open, also if it has become an older one meanwhile."""
-        reads = [partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)]
+        reads = [partial(self.storage.read, self.address, self.sidecar.modified, content=True)]
         if self.is_current:
             reads.insert(0, partial(self.storage.read, self.address, content=True))
         for read in reads:
@@ -288,13 +288,10 @@ class _Folder:
 
     def _older(self, address: Address, current: Instant) -> Iterator[Found]:
         revisions = self.storage.history(address)
-        for position in range(0 if revisions is None else revisions.total):
-            if revisions is None or revisions.instant(position) >= current:
-                continue
-            found = revisions.revision(position)
-            if found is not None and found.sidecar is not None:
+        for found in revisions.each(revisions.since(current)):
+            if found.sidecar is not None:
                 yield ExportedRevision(self.storage, address, found.sidecar, is_current=False, has_history=True)
-            elif found is not None:
+            else:
                 yield DamagedError(f"the sidecar of {address} of {found.instant} is damaged")
 
 

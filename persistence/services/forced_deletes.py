@@ -132,9 +132,7 @@ class ForcedDeletes:
                 if current is not None:
                     writer.remove_current(address, over=current)
             return removed
-        history = route.storage.history(address)
-        instants = () if history is None else map(history.instant, range(history.total))
-        older = [each for each in instants if each != found.sidecar.modified]
+        older = [each for each in route.storage.history(address).instants() if each != found.sidecar.modified]
 
         def is_same() -> bool:
             now = route.storage.sidecar(address)
@@ -145,7 +143,7 @@ class ForcedDeletes:
         return removed
 
     def _found(self, route: Route, address: DocumentAddress, instant: Instant | None) -> StoredRevision:
-        found = route.storage.removable(address, instant)
+        found = route.data.storage.removable(address, instant)
         if found is None:
             raise NotFoundError(f"{address} does not exist" + (f" as of {instant}" if instant else ""))
         return found
@@ -164,8 +162,7 @@ class ForcedDeletes:
 
 
 def _has_older(route: Route, address: DocumentAddress) -> bool:
-    history = route.storage.history(address)
-    return history is not None and history.total > 1
+    return route.storage.history(address).total > 1
 
 
 @dataclass(frozen=True, slots=True)

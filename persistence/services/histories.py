@@ -207,7 +207,7 @@ class Histories:
         """Return a page of the revisions that somebody may read, with the next ``older`` one only on request."""
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
-        if revisions is None:
+        if not revisions.total:
             return HistoryPage(address, asked)
         may_read = self._revision_filter(route, address, reader)
         shown = self._shown(route, address, revisions, may_read, reader)
@@ -413,7 +413,7 @@ class Reverting:
         with ExitStack() as opened:
             requests = list[PutRequest]()
             for file in files:
-                older = source.read_revision(file.address, file.older.modified, content=True)
+                older = source.read(file.address, file.older.modified, content=True)
                 if older is not None:
                     opened.callback(older.close)
                 if older is None or older.sidecar.id != file.older.id or older.file is None:
@@ -478,9 +478,9 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
         return None
     except NotFoundError:
         revisions = route.storage.history(address)
-        if revisions is None:
+        if not revisions.total:
             return None
-        first = living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
+        first = living(route.storage.read(address, revisions.instant(revisions.total - 1), content=False))
         if first is not None and first.sidecar.created <= moment:
             raise ConflictError(f"{address} had other content at that time, and that revision was purged") from None
         return first
@@ -526,10 +526,9 @@ def republish(
 def before_current(documents: Documents, address: DocumentAddress) -> Instant:
     """Return the instant of the last living revision before the current one, which may be a tombstone."""
     revisions = documents.router.of(address.form).storage.history(address)
-    if revisions is None:
+    if not revisions.total:
         raise NotFoundError(f"{address} does not exist")
-    for position in range(1, revisions.total):
-        found = revisions.revision(position)
-        if found is not None and found.sidecar is not None and not found.sidecar.deleted:
+    for found in revisions.each(1):
+        if found.sidecar is not None and not found.sidecar.deleted:
             return found.instant
     raise NotFoundError(f"{address} has no older revision")

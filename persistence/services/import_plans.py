@@ -225,7 +225,7 @@ class ImportPlan:
         if current is None or current.sidecar.modified == instant:
             return current
         current.close()
-        return self.storage.read_revision(address, instant, content=content)
+        return self.storage.read(address, instant, content=content)
 
     def _leave_out_drafts(self) -> None:
         newest = ""

@@ -24,7 +24,6 @@ from persistence.services.transfers import TransferOutcome, TransferResult, batc
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
-    Arrivals,
     Bodies,
     BodiesOf,
     Readable,
@@ -150,7 +149,7 @@ class SourceContents:
                 f"the body of {address} is in the destination's place: without --attachments it stays"
             )
         try:
-            found = self.revisions.read_revision(address, state.instant, content=True)
+            found = self.revisions.read(address, state.instant, content=True)
         except errors.DiskFullError:
             raise
         except errors.DiskError as error:  # one unreadable sector does not end a move
@@ -264,10 +263,9 @@ class MoveSource:
 
 @dataclass(frozen=True, slots=True)
 class MoveTarget:
-    """The destination, its record of moves, and its flat views; with ``bodies``, attachments in an object store."""
+    """The destination and its flat views; with ``bodies``, attachments in an object store."""
 
     storage: Storage
-    arrivals: Arrivals
     reports: ReportTables | None = None
     bodies: Bodies | None = None
 
@@ -328,7 +326,7 @@ class Move:
         """Check that each pattern matches a form in the source, or one that an earlier run has begun to move."""
         forms = self._forms(self.source.storage)
         if self.target is not None:
-            forms.extend(self.target.arrivals.begun(self.source.name))
+            forms.extend(self.target.storage.arrivals.begun(self.source.name))
         for pattern in self.patterns:
             if pattern != FormPattern() and not any(map(pattern.matches, forms)):
                 raise errors.NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
@@ -336,7 +334,7 @@ class Move:
     def first(self) -> Iterator[TransferOutcome]:
         """Copy everything, or again all that was changed since, while others may write to the source."""
         if self.target is not None:
-            self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
+            self._begun_before = frozenset(filter(self._matches, self.target.storage.arrivals.begun(self.source.name)))
             self._ours |= self._begun_before
         for form in self._forms(self.source.storage):
             yield from self._copy_all(form, None)
@@ -367,7 +365,7 @@ class Move:
     def end(self) -> None:
         """Record that the forms are whole in the destination, and no longer this move's own."""
         if self.target is not None:
-            self.target.arrivals.end(self.source.name, self._ours)
+            self.target.storage.arrivals.end(self.source.name, self._ours)
 
     def _forms(self, storage: Readable) -> list[Form]:
         return sorted(filter(self._matches, storage.forms()), key=lambda form: (form.app, form.name))
@@ -380,7 +378,7 @@ class Move:
             return False
         if next(mains_of(self.target.storage, form), None) is not None:
             return False
-        self.target.arrivals.begin(self.source.name, form)
+        self.target.storage.arrivals.begin(self.source.name, form)
         self._ours.add(form)
         return True
 
@@ -468,7 +466,7 @@ class Move:
             return 0
         drafts = [state.etag for address, state in plan.copied if not address.keeps_history]
         if drafts:
-            self.target.arrivals.bring_drafts(self.source.name, drafts)
+            self.target.storage.arrivals.bring_drafts(self.source.name, drafts)
             self._drafts.update(drafts)
         return copy_revisions(contents, self.target.attached, main, plan, here)
 
@@ -496,7 +494,7 @@ class Move:
     @cached_property
     def _drafts(self) -> set[str]:
         """The entity tags of the files of drafts that moves have stored in the destination."""
-        return set() if self.target is None else self.target.arrivals.drafts_of(self.source.name)
+        return set() if self.target is None else self.target.storage.arrivals.drafts_of(self.source.name)
 
 
 def _outcome(

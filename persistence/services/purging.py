@@ -392,9 +392,8 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
     if route.properties.keeps_history or route.data.storage.is_remote:
         return
     history = route.storage.history(address)
-    if history is not None:
-        end = min(history.total, PURGED_AT_ONCE)
-        writer.remove_older(address, [history.instant(position) for position in range(1, end)])
+    positions = range(1, min(history.total, PURGED_AT_ONCE))
+    writer.remove_older(address, list(map(history.instant, positions)))
 
 
 def purge_documents(
@@ -528,5 +527,4 @@ class Erasing:
             history = self.store.history(main)
         except errors.DamagedError:
             return
-        found = (history.revision(position) for position in range(history.total)) if history is not None else ()
-        yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)
+        yield from (each.sidecar for each in history.each() if each.sidecar is not None)

@@ -265,17 +265,20 @@ class SplitStorage(RevisionStorage):
     def sidecar(self, address: Address) -> Sidecar | None:
         return self._main.sidecar(address)
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        return self._whole(address, partial(self._main.read, address, content=content), content=content)
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
+        read = partial(self._main.read, address, instant, content=content)
+        if not _is_attachment(address):
+            return read()
+        for _ in range(_ATTEMPTS):
+            record = read()
+            if record is None or record.sidecar.deleted or record.size:
+                return record
+            found = self._with_body(address, record, read, content=content)
+            if found is not None:
+                return found
+        raise BusyError(f"{address} is being written too often to be read")
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        read = partial(self._main.read_revision, address, instant, content=content)
-        return self._whole(address, read, content=content)
-
-    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        return self._main.removable(address, instant)
-
-    def history(self, address: Address) -> RevisionList | None:
+    def history(self, address: Address) -> RevisionList:
         return self._main.history(address)
 
     def names(self, main: Address) -> list[str]:
@@ -287,27 +290,10 @@ class SplitStorage(RevisionStorage):
         with disk_errors("receiving a body"):
             return self._bodies.upload(address)
 
-    def deciding(self, address: Address) -> AbstractContextManager[None]:
-        return self._main.deciding(address)
-
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         with self._bodies.changing() as changes, self._main.writing(address) as writer:
             yield _SplitWriter(self._main, writer, self._bodies, changes)
-
-    def _whole(
-        self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
-    ) -> StoredRevision | None:
-        if not _is_attachment(address):
-            return read()
-        for _ in range(_ATTEMPTS):
-            record = read()
-            if record is None or record.sidecar.deleted or record.size:
-                return record
-            found = self._with_body(address, record, read, content=content)
-            if found is not None:
-                return found
-        raise BusyError(f"{address} is being written too often to be read")
 
     def _with_body(
         self,
@@ -396,7 +382,7 @@ class _SplitWriter(Writing):
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
         if not _is_attachment(address):
             return self._writer.remove_older(address, instants)
-        found = [self._main.read_revision(address, instant, content=False) for instant in instants]
+        found = [self._main.read(address, instant, content=False) for instant in instants]
         records = [each.sidecar for each in found if each is not None and each.sidecar.body is not None]
         with self._changes.dropping(address, records, are_older=True):
             return self._writer.remove_older(address, instants)
@@ -415,8 +401,7 @@ class _SplitWriter(Writing):
                 address = main.moved(Collection.DATA, name)
                 found = list[ListedRevision]()
                 with suppress(DamagedError):
-                    listed = self._main.history(address)
-                    found = [] if listed is None else listed.page(0, listed.total)
+                    found = self._main.history(address).every()
                 for part, are_older in ((found[1:], True), (found[:1], False)):
                     records = [each.sidecar for each in part if each.sidecar is not None and each.sidecar.body]
                     if records:

@@ -19,7 +19,7 @@ from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, is_in_calendar
 from persistence.storage import files, layout, root, stored_revision
 from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, Layout
-from persistence.storage.storage import RevisionList, StateMark
+from persistence.storage.storage import NO_REVISIONS, RevisionList, StateMark
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, fingerprint_of
 
 _STEP = len("0000-00-00T00-00-00.000Z\n")
@@ -78,12 +78,17 @@ class StoreReader:
                 self._require_tree()
         return sidecar
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
         paths = self._layout.paths(address)
         try:
+            # The current one first: a writer keeps it in the history before it replaces it, so that looking there
+            # afterwards finds a revision that has just stopped being current.
             found = stored_revision.read(paths, self._integrity, content=content)
             if found is None:
                 self._require_tree()
+            elif instant is not None and found.sidecar.modified != instant:
+                found.close()
+                return stored_revision.read(paths.revision(instant), self._integrity, content=content)
         except OSError as error:
             raise as_disk_error(error, "reading", address) from error
         return found
@@ -106,23 +111,12 @@ class StoreReader:
             mains = [(number, f"{directory}/{number}/{FORM_XHTML}") for number in _numbers(directory)]
             return tuple((number, fingerprint_of(path + SIDECAR_SUFFIX, path)) for number, path in mains)
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+    def history(self, address: Address) -> RevisionList:
         paths = self._layout.paths(address)
-        with disk_errors("reading", address):
-            # The current one first: a writer keeps it in the history before it replaces it, so that looking there
-            # afterwards finds a revision that has just stopped being current.
-            current = stored_revision.read(paths, self._integrity, content=content)
-            if current is None or current.sidecar.modified == instant:
-                return current
-            current.close()
-            return stored_revision.read(paths.revision(instant), self._integrity, content=content)
-
-    def history(self, address: Address) -> RevisionList | None:
-        paths = self._layout.paths(address)
-        # The current one first, as in ``read_revision``.
+        # The current one first, as in ``read``.
         current = self.sidecar(address)
         if current is None:
-            return None
+            return NO_REVISIONS
         with disk_errors("listing the older revisions of", address):
             older, newer = self._older(paths), 0
         # Those that writers have added meanwhile are newer, and left out.
@@ -198,9 +192,8 @@ class StoreReader:
         for name in self.names(main):
             address = replace(main, name=name)
             listed = self.history(address)
-            found = [] if listed is None else listed.page(0, listed.total)
-            read = [(name, each.instant, each.sidecar) for each in reversed(found) if each.sidecar is not None]
-            if listed is not None and len(read) < listed.total:
+            read = [(name, each.instant, each.sidecar) for each in reversed(listed.every()) if each.sidecar is not None]
+            if len(read) < listed.total:
                 raise DamagedError(f"a sidecar of {address} cannot be read")
             yield from read
 

@@ -38,15 +38,12 @@ class Revisions(Protocol):
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
-        # Sidecar and content are of one revision. The file is seekable, and the caller closes it.
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
+        """Return the current revision, or that of exactly an instant, current or older (spec crud 4.8)."""
+        # ``None`` where there is none. The content is open if asked for: a seekable file, which the caller closes.
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
-
-    def history(self, address: Address) -> RevisionList | None:
-        """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored."""
+    def history(self, address: Address) -> RevisionList:
+        """List all revisions, the current one and the older ones."""
         # No sidecar of an older revision is read before it is asked for.
 
     def names(self, main: Address) -> list[str]:
@@ -59,6 +56,8 @@ class Readable(Revisions, Protocol):
 
     def content(self, address: Address) -> BinaryIO | None:
         """Return the content, open, also where its sidecar is lost; ``None`` where it is missing."""
+        found = self.read(address, content=True)
+        return None if found is None else found.file
 
     def fingerprint(self, address: Address) -> Fingerprint:
         """Return a value that no other state of a resource has; ``NOTHING_THERE`` where there is none. Asked often."""
@@ -129,8 +128,9 @@ class Writing(Protocol):
     def discard_document(self, form: Form, document: str) -> None:
         """Remove a saved document with its attachments and its history, without a trace; do nothing without one."""
 
-    def finish(self, main: DocumentAddress) -> None:
+    def finish(self, main: DocumentAddress) -> None:  # noqa: ARG002 - a transaction is never half done
         """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
+        return
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
@@ -219,20 +219,8 @@ class Bodies(Protocol):
 class RevisionStorage(Revisions, Protocol):
     """Revisions that are read and written."""
 
-    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """Return a revision that is to be removed, without its content: the current one, or that of an instant."""
-        # Of a tombstone all facts are known. ``None`` where there is none.
-        if instant is None:
-            return self.read(address, content=False)
-        return self.read_revision(address, instant, content=False)
-
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""
-
-    def deciding(self, address: Address) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that are far away
-        """Let this thread decide for a block about a write of an address, before it holds the lock."""
-        # What it asks for meanwhile may be as it was when the block began.
-        return nullcontext()
 
     def writing(self, address: Address) -> AbstractContextManager[Writing]:
         """Hold the lock of what an address belongs to, and write there; ``BusyError`` if it cannot be had in time."""
@@ -275,13 +263,22 @@ class Leases(Protocol):
 
 
 class Storage(Readable, RevisionStorage, Protocol):
-    """A storage as a provider has it, with the leases of its documents and the record of the re-encryption of forms."""
+    """A storage as a provider has it, with leases of documents, and records of re-encryptions and moves."""
 
     # One that ``is_remote`` is another service, which manages its revisions itself: here nothing is purged, erased,
-    # moved or rewritten. It has no such record, and the methods for that are ``unsupported``.
+    # moved or rewritten. It has no such records, and the methods for that are ``unsupported``.
     is_remote: bool = False
     leases: Leases
     reencryption: JobRecord
+    arrivals: Arrivals
+
+    def deciding(self, address: Address) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that are far away
+        """Let this thread decide for a block about a write of an address, before it holds the lock."""
+        # What it asks for meanwhile may be as it was when the block began.
+        return nullcontext()
+
+    def keeping_writers_out(self) -> AbstractContextManager[Callable[[], None]]:
+        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer."""
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
         """Keep others from creating documents of a form that has only one, while a document's lock is held."""
@@ -298,6 +295,11 @@ class Storage(Readable, RevisionStorage, Protocol):
     def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:  # noqa: ARG002 - trees have some
         """Return whether the older revision of an instant is a second name of the revision with an id."""
         return False
+
+    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """Return a revision that is to be removed, without its content: the current one, or that of an instant."""
+        # Of a tombstone all facts are known. ``None`` where there is none.
+        return self.read(address, instant, content=False)
 
     def freed(self, address: Address, instant: Instant | None) -> int:
         """Return the bytes that the removal of a revision frees: the current one, or that of an instant."""
@@ -489,11 +491,8 @@ class MaintainedDatabase:
 
     name: str  # which one it is, without a password
     storage: Storage
-    arrivals: Arrivals
     # Lets this thread read for a block what was there at its beginning.
     snapshot: Callable[[], AbstractContextManager[object]]
-    # Keeps everybody from writing for a block, and yields what raises ``BusyError`` if that holds no longer.
-    keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
     # Yields all findings, and ``None`` after each document, draft or version of a definition; with ``True``, every
     # content and all of the index is read. It asks about the body of every record.
     inspect: Callable[[bool, RecordCheck], Iterator[Finding | None]]
@@ -508,13 +507,24 @@ class RevisionList:
 
     # ``load`` reads those from a position up to another, without those that are gone meanwhile. Both raise what reading
     # a sidecar does, but ``DamagedError`` only for the current revision.
-    total: int  # at least one
+    total: int  # 0 where nothing was ever stored
     instant: Callable[[int], Instant]
     load: Callable[[int, int], list[ListedRevision]]
+
+    def instants(self) -> list[Instant]:
+        return list(map(self.instant, range(self.total)))
 
     def revision(self, position: int) -> ListedRevision | None:
         """Return the revision at a position; ``None`` where it is gone meanwhile."""
         return next(iter(self.load(position, position + 1)), None)
+
+    def each(self, begin: int = 0) -> Iterator[ListedRevision]:
+        """Yield those from a position on, each read when it is asked for."""
+        for position in range(begin, self.total):
+            yield from self.load(position, position + 1)
+
+    def every(self) -> list[ListedRevision]:
+        return self.load(0, self.total)
 
     def page(self, begin: int, end: int) -> list[ListedRevision]:
         return self.load(begin, min(end, self.total))
@@ -522,7 +532,7 @@ class RevisionList:
     def since(self, instant: Instant) -> int:
         """Return how many are of an instant or newer: the position of the first that is older."""
         low, high = 0, self.total
-        if self.instant(high - 1) >= instant:  # which another service says without a page of its own
+        if high and self.instant(high - 1) >= instant:  # which another service says without a page of its own
             return high
         while low < high:
             middle = (low + high) // 2
@@ -534,7 +544,10 @@ class RevisionList:
 
     def position_at(self, instant: Instant) -> int:
         """Return the position of the revision that was current at an instant; ``total`` for one before the first."""
-        return 0 if instant >= self.instant(0) else self.since(one_later(instant))
+        return 0 if not self.total or instant >= self.instant(0) else self.since(one_later(instant))
+
+
+NO_REVISIONS = RevisionList(0, [].__getitem__, lambda *_: [])
 
 
 PieceReader = Callable[[int, int], bytes | memoryview]

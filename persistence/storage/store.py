@@ -488,6 +488,7 @@ class Store(StoreReader, Storage, Closable):
         self.reencryption = JobFile(
             "re-encryption", self._layout.own(layout.REENCRYPTING), self._layout.own(layout.REENCRYPTED)
         )
+        self.arrivals = TreeArrivals(self.root)
         self._listener = listener
         self._keeps_history = keeps_all if append_only else keeps_history
         self.recorder = recorder
@@ -528,7 +529,6 @@ class Store(StoreReader, Storage, Closable):
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
-        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer."""
         with disk_errors(f"keeping writers out of {self.root}"), self._locks.keeping_writers_out() as require:
             yield require
 

@@ -1,7 +1,7 @@
 """``persistence check-runtime`` and ``health``: the sequences of each release, and a runtime's properties."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -362,127 +362,7 @@ def test_every_row_of_the_page_is_about_a_step_and_the_reverse() -> None:
     assert named == steps | {"callers"}
 
 
-# The properties of a runtime.
-
-FILES = {"uri": "http://127.0.0.1:8080", "versioning": "true", "lease": "true", "sort": "true", "distinct": "true"}
-FILES |= {"reindex": "true", "data-format-version": "4.0.0"}
-PROVIDER_LINES = {f"files.{name}": value for name, value in FILES.items()}
-ALL = {"provider.*.*.*": "files"}
-ORBEON = {"provider.orbeon.*.form": "files", "provider.orbeon-features.*.form": "files"}
-OFF = {"sqlite.active": "false"}
-ROWS = ("orbeon/library", "orbeon/*", "*/*")
-
-TABLE = {
-    "everything": (
-        {**ALL, **ORBEON, **OFF, **PROVIDER_LINES},
-        {"orbeon/library": "files files", "orbeon/*": "files files", "*/*": "files files"},
-        {},
-    ),
-    "without the lines of the application orbeon": (
-        {**ALL, **PROVIDER_LINES},
-        {"orbeon/library": "sqlite files", "orbeon/*": "sqlite files", "*/*": "files files"},
-        {**ORBEON, **OFF},
-    ),
-    "without anything of the provider": (
-        {**ALL, **ORBEON, **OFF, "files.uri": "http://127.0.0.1:8080"},
-        {"*/*": "files files"},
-        {name: value for name, value in PROVIDER_LINES.items() if name != "files.uri"},
-    ),
-    "with other values": (
-        {**ALL, **ORBEON, **PROVIDER_LINES, "sqlite.active": "true", "files.lease": "false", "files.active": "false"},
-        {},
-        {**OFF, "files.lease": "true", "files.active": "true"},
-    ),
-    "values by wildcards, numbers and blanks": (
-        {
-            **ALL,
-            **ORBEON,
-            **OFF,
-            **{f"*.{name}": value for name, value in FILES.items()},
-            "*.lease": " 1 ",
-            "files.uri": "http://f",
-        },
-        {},
-        {},
-    ),
-    "only definitions": (
-        {"provider.*.*.form": "files", **ORBEON, "provider.orbeon.builder.data": "files", **PROVIDER_LINES},
-        {"orbeon/builder": "None files", "orbeon/library": "files sqlite", "*/*": "files sqlite"},
-        {},
-    ),
-    "only data": (
-        {"provider.*.*.data": "files", "provider.orbeon.builder.data": "sqlite", **PROVIDER_LINES},
-        {"orbeon/builder": "None sqlite", "orbeon/library": "sqlite files", "*/*": "sqlite files"},
-        {},
-    ),
-    "the most literal from the left, with a way back": (
-        {
-            "provider.hr.*.data": "a",
-            "provider.*.leave.data": "b",
-            "provider.*.leave.form": "c",
-            "provider.hr.tax.*": "d",
-            **PROVIDER_LINES,
-        },
-        {"hr/*": "sqlite a", "*/leave": "c b", "hr/tax": "d d", "*/*": "sqlite sqlite"},
-        {},
-    ),
-    "attachments": (
-        {
-            **ALL,
-            **ORBEON,
-            **OFF,
-            **PROVIDER_LINES,
-            "provider.hr.*.data.attachments": "s3",
-            "provider.*.*.form.attachments": "x",
-        },
-        {"hr/*": "files files s3", "*/*": "files files"},
-        {},
-    ),
-}
-"""A runtime's properties, what its forms get in definition, data and attachments, and what is missing."""
-
-
-def written(properties: Mapping[str, str], prefix: str = "oxf.fr.persistence.") -> str:
-    lines = [f'<property as="xs:string" name="{prefix}{name}" value="{value}"/>' for name, value in properties.items()]
-    return f'<properties xmlns:xs="http://www.w3.org/2001/XMLSchema">{"".join(lines)}</properties>'
-
-
-@pytest.mark.parametrize("release", ["2023.1", "current"])  # the others have the defaults of the current one
-@pytest.mark.parametrize("case", TABLE)
-def test_the_providers_of_forms_and_what_is_missing(case: str, release: str, run: Command, tmp_path: Path) -> None:
-    properties, expected, missing = TABLE[case]
-    if release == "2023.1":  # it has no default for the application orbeon
-        expected = {
-            form: providers.replace("sqlite files", "files files") if case.startswith("without the") else providers
-            for form, providers in expected.items()
-        }
-        missing = {name: value for name, value in missing.items() if name not in ORBEON}
-    (tmp_path / "p.xml").write_text(written(properties))
-    done = run("--release", release, "--properties", "p.xml", "--json")
-    found = [json.loads(line) for line in done.out.splitlines()]
-    routes = {
-        each["form"]: " ".join(
-            str(each[name]) for name in ("definition", "data", "attachments") if name != "attachments" or each[name]
-        )
-        for each in found
-        if "form" in each
-    }
-    assert {form: routes[form] for form in expected} == expected
-    assert {
-        each["property"].removeprefix("oxf.fr.persistence."): each["needed"] for each in found if "property" in each
-    } == missing
-    assert done.status == (4 if missing else 0)
-
-
-def test_the_block_to_add_makes_it_complete(run: Command, tmp_path: Path) -> None:
-    (tmp_path / "p.xml").write_text(written({**ALL, "files.uri": "http://127.0.0.1:8080"}))
-    done = run("--properties", "p.xml")
-    block = [line for line in done.out.splitlines() if line.startswith("<property ")]
-    assert (done.status, len(block)) == (4, 9)
-    text = (tmp_path / "p.xml").read_text().replace("</properties>", "\n".join([*block, "</properties>"]))
-    (tmp_path / "p.xml").write_text(text)
-    done = run("--properties", "p.xml")
-    assert (done.status, done.out.splitlines()[-1]) == (0, "nothing is missing")
+# The properties of a runtime: what its forms get, and what is missing, golden/runtime.txt has.
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from persistence.cli.terminal import json_text, safe
+from persistence.cli.terminal import safe, say_json
 from tests.cli.command_runner import Command
 from tests.cli.samples import FILES
 from tests.docs.commands import leaves
@@ -112,10 +112,11 @@ def test_an_error_is_one_line_and_no_object(name: str, tmp_path: Path, command: 
 
 
 def test_an_object_is_whole_in_every_encoding_and_harmless_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert json.loads(json_text({"file": "a\udcffb"}).encode()) == {"file": "a\udcffb"}
-    facts = {"name": "caf\u00e9 \u8bf7 \U0001f600 \x9b31m \u202e \x1b"}
-    for encoding in ("utf-8", "latin-1", "ascii"):
-        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-        text = json_text(facts)
-        assert json.loads(text.encode(encoding)) == facts
-        assert safe(text) == text
+    for facts in ({"name": "caf\u00e9 \u8bf7 \U0001f600 \x9b31m \u202e \x1b"}, {"file": "a\udcffb"}):
+        for encoding in ("utf-8", "latin-1", "ascii"):
+            output = io.BytesIO()
+            monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output, encoding=encoding))
+            say_json(facts)
+            text = output.getvalue().decode(encoding).removesuffix("\n")
+            assert json.loads(text) == facts
+            assert safe(text) == text

@@ -18,8 +18,9 @@ from persistence.index.protocol import reported
 from persistence.index.sqlite.tables import Generations
 from persistence.index.sync.rebuild import rebuild_record
 from persistence.storage.layout import Layout
-from tests import forkserver, orders
+from tests import orders
 from tests.cli.command_runner import Place
+from tests.commands import persistence
 from tests.maintenance.workshop import Workshop
 from tests.orders import ORDER
 from tests.published import Planter
@@ -49,11 +50,6 @@ def many(root: Path) -> Path:
     return root
 
 
-def reindex(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: it forks."""
-    return forkserver.run("persistence.cli", ["reindex", "--data", str(root), *arguments], cwd=root.parent)
-
-
 def current(root: Path) -> str | None:
     return Generations(Layout(str(root)), ORDER).current()
 
@@ -70,11 +66,11 @@ EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
 
 def test_one_form_is_rebuilt_and_another_left_as_it_is(root: Path) -> None:
     Planter(root).save("acme/other", "d", b"<d/>", "2024-05-06T08:00:00.000Z")
-    done = reindex(root, "acme/order")
+    done = persistence("reindex", "acme/order", data=root)
     assert "5 documents and drafts of 1 form " in done.stderr
     assert not (root / ".index/acme/other").exists()
     before = current(root)
-    assert reindex(root, "acme/order").returncode == 0
+    assert persistence("reindex", "acme/order", data=root).returncode == 0
     assert current(root) not in {None, before}
     assert sum(path.suffix == ".sqlite" for path in (root / ".index/acme/order").iterdir()) == 1
 
@@ -85,21 +81,21 @@ def test_verifying_takes_in_what_differs_and_rebuilds_nothing(root: Path, tmp_pa
         before = current(root)
         shutil.rmtree(root / "acme/order/data/d-1")
         copied(root / "acme/order/data/d-2", root / "acme/order/data/d-9")
-        done = reindex(root, "--verify")
+        done = persistence("reindex", "--verify", data=root)
         assert re.match(r"compared \d documents and drafts of 1 form in ", done.stderr)
         assert current(root) == before
         assert sorted(found(service)) == ["d-2", "d-3", "d-3°", "d-4°", "d-9"]
 
 
 def test_verifying_makes_an_index_where_there_is_none(root: Path) -> None:
-    assert reindex(root, "--verify").returncode == 0
+    assert persistence("reindex", "--verify", data=root).returncode == 0
     assert current(root) is not None
     assert Workshop(root).check("--deep").findings == []
 
 
 def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) -> None:
     """All that is acknowledged is found afterwards, and the old index answers until then."""
-    assert reindex(many).returncode == 0
+    assert persistence("reindex", data=many).returncode == 0
     with running(tmp_path, threads=4) as service:
         command = [*COMMAND, "reindex", "--data", str(many)]
         stored, states = 0, set()
@@ -169,7 +165,7 @@ def in_the_middle(root: Path) -> subprocess.Popen[str]:
     "sign", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGTERM))]
 )
 def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many: Path, sign: signal.Signals) -> None:
-    assert reindex(many).returncode == 0
+    assert persistence("reindex", data=many).returncode == 0
     before = current(many)
     with in_the_middle(many) as process:
         if sign is signal.SIGINT:
@@ -183,7 +179,7 @@ def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many
     assert current(many) == before
     assert [kind for kind, _ in Workshop(many).check("--repair").kinds] in ([], ["stray-temporary"])
     assert Workshop(many).check("--deep").findings == []
-    assert reindex(many).returncode == 0
+    assert persistence("reindex", data=many).returncode == 0
 
 
 def test_a_terminal_gets_a_progress_bar(many: Path) -> None:

@@ -5,7 +5,6 @@ What they print of versions, documents and drafts is in ``golden/reports.txt`` a
 
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -89,28 +88,12 @@ def test_text_from_files_cannot_command_the_terminal(place: Place) -> None:
         assert all(f"{each}�[31m��2J" in out for each in words.split())
 
 
-def forms_in_process(place: Place, **more: object) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "persistence.cli", "forms", "--data", str(place.root)]
-    return subprocess.run(command, timeout=60, check=True, **more)  # type: ignore[call-overload,no-any-return]
-
-
 def test_what_the_encoding_lacks_is_a_question_mark(place: Place) -> None:
     place.put("hr/leave/form/form.xhtml", definition("<title>请假 für</title>"))
-    done = forms_in_process(place, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True)
+    command = [sys.executable, "-m", "persistence.cli", "forms", "--data", str(place.root)]
+    env = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, env=env, timeout=60, check=True, capture_output=True)
     assert "?? für" in done.stdout.decode("latin-1")
-
-
-def test_only_a_terminal_has_wide_titles_cut(place: Place) -> None:
-    title = "A title that is a good deal wider than most terminals " * 3
-    place.put("hr/leave/form/form.xhtml", definition(f"<title>{title}</title>"))
-    assert title.strip() in place.run("forms").stdout
-    ours, theirs = pty.openpty()
-    forms_in_process(place, env={**os.environ, "COLUMNS": "90"}, stdout=theirs)
-    os.close(theirs)
-    with open(ours, "rb", buffering=0) as terminal:
-        line = terminal.read(1 << 16).decode().splitlines()[1]
-    assert " A title that is a good…  " in line
-    assert len(line) == 90
 
 
 @pytest.mark.parametrize("own", [(), (".locks", ".spool", ".trash", ".serve", ".quarantine", ".index")])

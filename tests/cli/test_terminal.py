@@ -10,18 +10,7 @@ import click
 import pytest
 
 from persistence.cli import commands
-from persistence.cli.terminal import (
-    counted,
-    follow,
-    json_option,
-    labelled,
-    own_command,
-    print_table,
-    progress,
-    safe,
-    say,
-    width,
-)
+from persistence.cli.terminal import follow, json_option, own_command, print_table, progress, safe, say, width
 from persistence.forms.definition_metadata import read_permissions
 from persistence.maintenance.reports import in_words
 from persistence.model.permissions import from_json
@@ -169,7 +158,7 @@ def test_what_is_written_to_standard_error_meanwhile_stands_above_the_bar() -> N
         with progress("[b]exporting[/b]", lambda: 3, only_errors=True) as bar:
             bar.step(2)
             sys.stderr.write("a warning of a library\n")
-            bar.say("a problem")
+            bar.say_either({}, "a problem")
             click.echo("a line", err=True)
             click.echo("another")
             click.echo("and more", nl=False)
@@ -214,7 +203,7 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark(monkeypatch: p
         monkeypatch.setattr(sys, "stderr", found.stream)
         print_table((("A", "B"), ("请", "x")))
         with progress("请", lambda: 1) as bar:
-            bar.say("请假")
+            bar.say_either({}, "请假")
         found.stream.reconfigure(encoding="utf-8")  # type: ignore[attr-defined]
         text = found.text()
     assert [line.split() for line in screen(text)[1:3]] == [["?", "x"], ["??"]]
@@ -222,8 +211,9 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark(monkeypatch: p
 
 def test_forms_have_a_row_of_totals_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(tmp_path / "data")
-    for form in ("a/a", "a/b"):
-        place.put(f"{form}/form/form.xhtml", definition("<title>[bold]T</title>"))
+    wide = "A title that is a good deal wider than the terminal " * 5
+    for form, title in (("a/a", "[bold]T"), ("a/b", wide)):
+        place.put(f"{form}/form/form.xhtml", definition(f"<title>{title}</title>"))
         place.put(f"{form}/data/{form[2]}/data.xml")
         place.put(f"{form}/data/{form[2]}-gone/data.xml")
         place.delete(f"{form}/data/{form[2]}-gone/data.xml")
@@ -233,12 +223,15 @@ def test_forms_have_a_row_of_totals_on_a_terminal(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(sys, "stdout", found.stream)
         with pytest.raises(SystemExit):
             commands(arguments)
-        lines = [line.split() for line in screen(found.text())]
-    bytes_at = lines[0].index("BYTES")
+        shown = screen(found.text())
+    assert ("wider" in shown[2], "… " in shown[2], len(shown[2])) == (True, True, len(shown[1]))
+    assert wide.strip() in place.run("forms").stdout
+    lines = [line.split() for line in shown]
+    bytes_end = shown[0].index("BYTES") + 5
     assert [line[0] for line in lines[:4]] == ["FORM", "a/a", "a/b", "TOTAL"]
     assert lines[1][2] == "[bold]T"
     assert lines[3][1:3] == ["2", "2"]
-    assert int(lines[3][3]) == sum(int(line[bytes_at]) for line in lines[1:3])
+    assert int(lines[3][3]) == sum(int(line[:bytes_end].split()[-1]) for line in shown[1:3])
 
 
 def test_rich_is_loaded_only_where_there_is_a_terminal(tmp_path: Path) -> None:
@@ -280,22 +273,9 @@ def test_texts_are_as_wide_as_the_columns_they_take(text: str, columns: int) -> 
     assert width(text) == columns
 
 
-@pytest.mark.parametrize(("number", "shown"), [(0, "0 drafts"), (1, "1 draft"), (2, "2 drafts")])
-def test_one_is_not_many(number: int, shown: str) -> None:
-    assert counted(number, "draft") == shown
-
-
 def test_columns_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([("NAME", "N", "EMPTY", "END"), ("请假", "10", "", "x"), ("a", "9", "", "")], right=(1,))
     assert capsys.readouterr().out.splitlines() == ["NAME   N  END", "请假  10  x", "a      9"]
-
-
-def test_a_label_stands_before_the_first_of_its_values() -> None:
-    assert list(labelled([("titles", ["a", "b"]), ("by", []), ("file", ["c"])])) == [
-        "titles  a",
-        "        b",
-        "file    c",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.service import Service
-from tests.test_packaging import built
+from tests.test_packaging import built, copied
 
 ROOT = Path(__file__).parents[2]
 _USE = """
@@ -41,19 +40,10 @@ with PersistenceClient(sys.argv[1], user="lea") as client:
 """
 
 
-def copied(target: Path) -> Path:
-    """Copy what a build of the client reads; return the directory of the build."""
-    leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-    for name in ("persistence", "distributions"):
-        shutil.copytree(ROOT / name, target / name, ignore=leave)
-    shutil.copy(ROOT / "LICENSE", target)
-    return target / "distributions/client"
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("client")
-    return built("wheel", copied(directory / "checkout"), directory)
+    return built("wheel", copied(directory / "checkout", "distributions") / "distributions/client", directory)
 
 
 def required(wheel: Path) -> set[str]:

@@ -153,6 +153,9 @@ def check(**parts: str) -> None:
         ("read", "have text in <permissions>"),
         ('<permission fr:operations="read"/>', "attribute 'operations' in a namespace"),
         ('<permission operations="read"><user-role acme:any-of="a"/></permission>', "'any-of' in a namespace"),
+        ('<permission operations="*"/>', "unknown operation"),
+        ('<permission operations="read"><owner/><nobody/></permission>', "unknown condition"),
+        ("<else><nobody/></else>", "element <else>"),
     ],
 )
 def test_misspelt_permissions_are_refused_with_the_name_that_is_known(permissions: str, cause: str) -> None:
@@ -176,6 +179,18 @@ def test_misspelt_permissions_are_refused_with_the_name_that_is_known(permission
 )
 def test_permissions_as_the_designer_writes_them_are_not(permissions: str) -> None:
     check(metadata=f"<permissions>{permissions}</permissions>")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "<permissions/><permissions>{}</permissions>",
+        "<p><permissions>{}</permissions></p>",
+        '<permissions xmlns="u">{}</permissions>',
+    ],
+)
+def test_permissions_that_count_for_nothing_are_not_either(metadata: str) -> None:
+    check(metadata=metadata.format('<permission operations="fly"/>'))
 
 
 INPUT = '<xf:input id="a-control" bind="a-bind"{}>{}</xf:input>'

@@ -20,6 +20,7 @@ from persistence.forms.search_xml import (
     write_search_request,
 )
 from persistence.limits import MOST_CHILDREN, MOST_FILTERS, MOST_TOKENS
+from persistence.model.addresses import Form
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.queries import (
     Comparison,
@@ -509,6 +510,6 @@ def test_versions_of_a_list_that_say_anything_else_have_another_sum() -> None:
     )
     variants = [("", "A", "read"), ("*", "A", "read"), ("", "B", "read"), ("", "A", "create")]
     listed = [read_form_list([f"<forms>{form.format(*each)}</forms>".encode()])[0] for each in variants]
-    assert (listed[0].app, listed[0].name, listed[0].version) == ("hr", "leave", "2")
+    assert (listed[0].form, listed[0].number) == (Form("hr", "leave"), 2)
     assert listed[0].sum == listed[1].sum, "what the caller may do is not what the form says"
     assert len({each.sum for each in listed}) == 3

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import DIALECTS
-from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.rules import AccessTokens
 from tests import service as services
+from tests.http.test_callers import keys_of
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
 from tests.published import definition
@@ -36,7 +36,7 @@ def a_service(
     """A service whose forms have tokens, with one signing key."""
     prefix = DIALECTS[dialect].property_prefix
     directory.mkdir(parents=True, exist_ok=True)
-    settings = f'keys = "keys.json"\n{more}\n"{prefix}access-token.validity.*.*" = {validity}\n'
+    settings = f'keys = "var/keys.json"\n{more}\n"{prefix}access-token.validity.*.*" = {validity}\n'
     keys_of(directory).ensured_signing_secrets()
     start = running if is_real else serving
     with start(directory, dialect=dialect, settings=settings) as service:
@@ -47,10 +47,6 @@ def a_service(
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     with a_service(tmp_path, request.param) as service:
         yield service
-
-
-def keys_of(directory: Path) -> Keys:
-    return Keys(f"{directory}/keys.json", tree=f"{directory}/data")
 
 
 def token(

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from persistence.errors import ForbiddenError, MisdirectedError, StartupError, UnauthorizedError
+from persistence.errors import ForbiddenError, MisdirectedError, UnauthorizedError
 from persistence.http.application import AllowedSites, Opens, Policy, caller, policy, presented
 from persistence.keys import Key, Keys
 from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted
@@ -198,22 +198,6 @@ def test_a_stranger_is_told_neither_paths_nor_numbers(tmp_path: Path) -> None:
     assert all(str(tmp_path) in cause for cause in causes)
 
 
-def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Path) -> None:
-    """It is read to its end: a proxy that is still sending would take a hang-up for a 502."""
-    secret = keys_of(tmp_path).add("runtime")
-    with serving(tmp_path) as service:
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
-        for body in (bytes(8 << 20), iter([bytes(1 << 20)] * 8)):
-            connection.request("PUT", PATH, body, {"Form-Definition-Version": "1"})
-            response = connection.getresponse()
-            assert (response.status, len(response.read().splitlines())) == (401, 1)
-            connection.request("GET", PATH, headers=bearer(secret))
-            response = connection.getresponse()
-            assert (response.status, response.read()) == (404, b"a/b/data/D/data.xml does not exist\n")
-        connection.close()
-        assert service.leftovers() == []
-
-
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 def test_nginx_hands_on_keys_and_refusals(tmp_path: Path) -> None:
     secret = keys_of(tmp_path).add("runtime")
@@ -278,13 +262,6 @@ def test_a_service_is_open_only_if_told_so_or_on_loopback_without_keys_and_trust
 ) -> None:
     found = policy(parse_trusted(trusted), insecure=insecure, on_loopback=on_loopback, has_keys=has_keys)
     assert found == Policy(opens, parse_trusted(trusted))
-
-
-def test_a_service_that_nobody_could_call_does_not_start() -> None:
-    with pytest.raises(StartupError) as refusal:
-        policy(Trusted(), insecure=False, on_loopback=False, has_keys=False)
-    for way in ("persistence api-key new", "trusted", "--insecure"):
-        assert way in str(refusal.value)
 
 
 def who(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None) -> str | None:

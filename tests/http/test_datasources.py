@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -27,7 +26,7 @@ from tests.http.stories import play, stories
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, Service, running
+from tests.service import PUBLIC, Service, running
 from tests.waiting import eventually
 
 CONFIG = """
@@ -91,6 +90,25 @@ disk2/acme/order/data/D1/data.xml disk2/acme/order/draft/D1/data.xml`
             GET draft/D1 -> 404
             DELETE data/D1 -> 204
             GET data/D1 -> 404""",
+        "attachments may be with a provider of their own, the main one has a record without body (spec forms 5.5)": """
+            FORM pics/album
+            PUT data/D -> 201
+            PUT data/D/cat.bin Content-Type=image/png Hash-Algorithm=SHA-256 Hash-Value=abc <cat/> -> 201
+            THERE attachments/{cat} disk2/pics/album/data/D/cat.bin -> `attachments/{cat} \
+disk2/pics/album/data/D/cat.bin`
+            GET data/D/cat.bin -> 200 <cat/> Content-Type=image/png Hash-Value=abc Accept-Ranges=bytes ETag>tag \
+                Last-Modified>first
+            HEAD data/D/cat.bin -> 200 Content-Length=6 ETag={tag}
+            GET data/D/cat.bin Range=bytes=1-3 -> 206 body=`cat` Content-Range=`bytes 1-3/6`
+            PUT data/D/cat.bin <lion/> -> 204
+            GET data/D/cat.bin -> 200 <lion/>
+            GET data/D/cat.bin?last-modified-time={first} -> 200 <cat/>
+            FACE provider
+            GET data/D/cat.bin Datasource=disk2 -> 200 Content-Length=0
+            FACE public
+            DELETE data/D/cat.bin -> 204
+            GET data/D/cat.bin -> 404
+            THERE attachments/{cat} -> ``""",
         "new data has the version that the other tree has published": """
             FORM acme/two
             PUT form v=1
@@ -178,7 +196,8 @@ def test_several_trees(public: Service, form: str, story: str) -> None:
     words["made"] = definition("<application-name>hr</application-name><form-name>made</form-name>")
     named = '<search><query path="customer/name" match="exact">Bob</query></search>'
     texts = {name: body.decode() for name, body in words.items()}
-    play(public, form, story, orders.definition, {"THERE": there}, named=named, **texts)
+    texts |= {"named": named, "cat": "pics/album/data/D/1/cat.bin"}
+    play(public, form, story, orders.definition, {"THERE": there}, **texts)
 
 
 def test_flat_views_are_where_the_data_is(public: Service) -> None:
@@ -192,33 +211,6 @@ def test_flat_views_are_where_the_data_is(public: Service) -> None:
         assert public.put("acme/flat/data/E/data.xml", b"<form/>").status == 201
         eventually(lambda: len(connection.execute(rows).fetchall()) >= 2, _PATIENCE)
         assert sorted(connection.execute(rows).fetchall()) == [("D",), ("E",)]
-
-
-def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> None:
-    """Spec forms 5.5: the main provider keeps a record without body, and ranges are of the body."""
-    path, body = "pics/album/data/D/cat.bin", bytes(range(256)) * 8
-    sent = {"Content-Type": "image/png"}
-    assert public.put(path, body, sent, Hash_Algorithm="SHA-256", Hash_Value="abc").status == 201
-    assert public.put("pics/album/data/D/data.xml").status == 201
-    stored = beside(public, "attachments") / "pics/album/data/D/1/cat.bin"
-    record = beside(public, "disk2") / path
-    assert (stored.read_bytes(), record.read_bytes()) == (body, b"")
-    got = public.get(path)
-    assert (got.status, got.body, got["Content-Type"]) == (200, body, "image/png")
-    assert (got["Svc-Hash-Value"], got["Accept-Ranges"]) == ("abc", "bytes")
-    head = public.head(path)
-    assert (head["Content-Length"], head["ETag"]) == (str(len(body)), got["ETag"])
-    part = public.get(path, {"Range": "bytes=100-199"})
-    assert (part.status, part.body, part["Content-Range"]) == (206, body[100:200], f"bytes 100-199/{len(body)}")
-    assert public.put(path, b"other", sent).status == 204
-    assert public.get(path).body == b"other"
-    older = public.get(f"{path}?last-modified-time={got['Svc-Last-Modified']}")
-    assert (older.status, older.body) == (200, body)
-    # Behind a proxy this face is a main provider, and its record has no body.
-    assert replace(public, face=PROVIDER).get(path, Datasource="disk2").body == b""
-    assert public.delete(path).status == 204
-    assert public.get(path).status == 404
-    assert not stored.exists()
 
 
 def test_a_lost_body_is_damage_and_a_lost_older_one_too(public: Service) -> None:

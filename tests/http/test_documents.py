@@ -341,12 +341,6 @@ def create(service: Service, form: str, *names: object, user: str | None = None)
         return sorted(pool.map(one, names))
 
 
-def test_of_many_at_once_exactly_one_is_created(service: Service, form: str) -> None:
-    """4.12: check and insert are atomic."""
-    service.publish(form, SINGLETON)
-    assert create(service, form, *range(12)) == [201] + [409] * 11
-
-
 crowd = served(start=running, workers=2)
 
 

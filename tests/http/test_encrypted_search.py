@@ -11,6 +11,7 @@ from lxml import etree, html
 
 from persistence.crypto import EncryptionKeys
 from persistence.properties.properties import Properties
+from tests import orders
 from tests.commands import persistence
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, traces
 from tests.pages.administrator import NAME as ADMINISTRATOR
@@ -58,17 +59,14 @@ def save(service: Service, form: str, document: str = "1", body: bytes | None = 
     assert answer.status in (201, 204), answer.cause
 
 
-def search(service: Service, form: str, *conditions: str, version: str = "1", kind: str = "search") -> Answer:
-    headers = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": version}
-    asked = "search" if kind == "search" else "distinct-values"
-    body = f"<{asked}>{''.join(conditions)}</{asked}>".encode()
-    return service.raw("POST", f"{PUBLIC}/{kind}/{form}", headers, body)
+def search(service: Service, form: str, *conditions: str, kind: str = "search", **own: object) -> Answer:
+    return service.post(f"/{kind}/{form}", f"<{kind}>{''.join(conditions)}</{kind}>", **(V1 | own))
 
 
-def found(service: Service, form: str, *conditions: str, version: str = "1") -> list[str]:
-    answer = search(service, form, *conditions, version=version)
+def found(service: Service, form: str, *conditions: str, **own: object) -> list[str]:
+    answer = search(service, form, *conditions, **own)
     assert answer.status == 200, answer.cause
-    return sorted(each.get("name", "") for each in etree.fromstring(answer.body).iter("document"))
+    return sorted(orders.found(answer.body))
 
 
 def exactly(path: str, text: str, **more: str) -> str:
@@ -161,11 +159,8 @@ def test_drafts_and_versions_that_did_not_encrypt_are_found(service: Service, fo
     assert service.put(f"{form}/form/form.xhtml", INDEXED, Form_Definition_Version="next").status == 201
     save(service, form, "new", Form_Definition_Version="2")
     save(service, form, "draft", collection="draft", Form_Definition_Version="2", Username="ann")
-    headers = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": "all", "Svc-Username": "ann"}
-    body = f"<search>{exactly(SSN, SECRETS[0])}</search>".encode()
-    answer = service.raw("POST", f"{PUBLIC}/search/{form}", headers, body)
-    names = sorted(each.get("name", "") for each in etree.fromstring(answer.body).iter("document"))
-    assert names == ["draft", "new", "plain"]
+    asked = {"Form_Definition_Version": "all", "Username": "ann"}
+    assert found(service, form, exactly(SSN, SECRETS[0]), **asked) == ["draft°", "new", "plain"]
 
 
 def test_a_form_whose_definition_is_damaged_is_searched_by_a_control(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lxml import etree
 from persistence.app import create_app
 from persistence.services import codec
 from persistence.settings import Settings
-from tests import forkserver
+from tests.commands import persistence
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import reencrypted
@@ -149,10 +149,6 @@ def test_plain_data_in_the_place_of_encrypted_is_shown_as_it_is(service: Service
 def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
     keys_of(tmp_path).new()
 
-    def persistence(*arguments: str, status: int = 0) -> None:
-        done = forkserver.run("persistence.cli", arguments, cwd=tmp_path)
-        assert done.returncode == status, (done.stdout, done.stderr)
-
     with serving(tmp_path, settings=SETTINGS, alone=True) as service:
         service.publish("a/b", DEFINITION)
         save(service, "a/b")
@@ -160,9 +156,10 @@ def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
         sealed = file.read_bytes()
         save(service, "a/b", body=PLAIN)
         file.write_bytes(sealed)
-        persistence("backup", "backups", "--data", "data")
-    persistence("restore", str(next((tmp_path / "backups").glob("2*"))), "--data", "restored")
-    persistence("check", "--data", "data", "--adopt", "a/b/data/1/data.xml", status=3)
+        persistence("backup", "backups", data=service.data)
+    persistence("restore", str(next((tmp_path / "backups").glob("2*"))), data=tmp_path / "restored")
+    done = persistence("check", "--adopt", "a/b/data/1/data.xml", data=tmp_path / "data")
+    assert done.returncode == 3, (done.stdout, done.stderr)
     assert note(service, "a/b") == "silent"
     for tree in ("data", "restored"):
         with serving(tmp_path, data=tmp_path / tree, settings=SETTINGS, alone=True) as service:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from persistence.index.sync import updater
-from tests import forkserver, orders
+from tests import orders
+from tests.commands import persistence
 from tests.http.dying import DEFECT
 from tests.in_process import serving
 from tests.orders import DOCUMENTS, named
@@ -337,7 +338,7 @@ def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(own: Service, argu
     assert own.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
     await_notes(own)  # rows are there before the entry is struck off, and what has an entry is left to the service
     shutil.rmtree(own.data / "acme/order/data/a")
-    forkserver.run("persistence.cli", [*arguments, "--data", str(own.data)])  # the status says whether it has found any
+    persistence(*arguments, data=own.data)  # the status says whether it has found any
     with reporting(own) as report:
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Bob",)]
         assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == []

@@ -1,14 +1,16 @@
 """The form metadata API over HTTP (spec search 4): its vectors M1 to M7, and what they leave open."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests import orders
+from tests.orders import canonical, tree
 from tests.published import PERMISSIONS, Planter, definition
 from tests.searches import NAME, STATUS, control, field
 from tests.served import served
@@ -79,26 +81,18 @@ def post(service: Service, body: str, **own: str) -> Answer:
     return service.post("form", body, **own)
 
 
-def tree(answer: Answer) -> ET.Element:
-    return ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
-
-
 def listed(answer: Answer) -> list[str]:
     """``form/version`` of each form in the answer, after the total where that is another number."""
     assert answer.status == 200, answer.cause
-    root = tree(answer)
+    root = tree(answer.body)
     names = [f"{form.findtext('form-name')}/{form.findtext('form-version')}" for form in root]
     total = root.attrib["search-total"]
     return names if int(total) == len(names) else [total, *names]
 
 
 def operations(answer: Answer, name: str) -> str | None:
-    found = tree(answer).find(f"form[form-name='{name}']")
+    found = tree(answer.body).find(f"form[form-name='{name}']")
     return None if found is None else found.attrib["operations"]
-
-
-def canonical(xml: str | bytes) -> str:
-    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
 
 
 def test_m1_to_m3(acme: Service) -> None:
@@ -111,7 +105,7 @@ def test_m1_to_m3(acme: Service) -> None:
     assert canonical(every.body) == canonical(f'<forms search-total="2">{LEAVE}{ORDER}</forms>')
     answer = get(acme, "?all-forms=true")
     assert listed(answer) == ["order/2", "leave/1", "library/1"]
-    order, _, library = tree(answer)
+    order, _, library = tree(answer.body)
     assert (order.findtext("available"), order.attrib["operations"]) == ("false", "*")
     assert library.find("last-modified-by") is None
 
@@ -233,9 +227,8 @@ def test_a_name_that_no_form_can_have_is_no_forms(planted: Service) -> None:
 
 
 def titles(answer: Answer) -> list[tuple[str | None, str | None]]:
-    return [
-        (title.get("{http://www.w3.org/XML/1998/namespace}lang"), title.text) for title in tree(answer).iter("title")
-    ]
+    lang = "{http://www.w3.org/XML/1998/namespace}lang"
+    return [(title.get(lang), title.text) for title in tree(answer.body).iter("title")]
 
 
 def test_publishing_changing_and_deleting_are_seen_by_every_worker_at_once(tmp_path: Path) -> None:
@@ -252,6 +245,8 @@ def test_publishing_changing_and_deleting_are_seen_by_every_worker_at_once(tmp_p
         for number in range(1, 6):
             service.publish("hr/leave", definition(f"<title>{number}</title>"))
             assert seen() == {("leave/1", f"{number}")}
+        for worker in service.workers():
+            os.kill(worker, signal.SIGKILL)  # others start in their place
         service.publish("hr/leave", definition("<title>two</title>"), Form_Definition_Version="next")
         assert seen() == {("leave/2", "two")}
         content = service.data / "hr/leave/form/2/form.xhtml"
@@ -292,7 +287,7 @@ def test_names_in_paths_are_unicode_and_permissions_that_are_empty_let_nobody_in
     name = f"{app}/Bestellung für & <Ä>"
     svc.publish(quote(name), definition("<title>ä</title>"))
     answer = get(svc, quote(f"/{name}"))
-    assert tree(answer).findtext("form/form-name") == "Bestellung für & <Ä>"
+    assert tree(answer.body).findtext("form/form-name") == "Bestellung für & <Ä>"
     exact = _FILTER.format("", "form-name", "exact", "", "Bestellung für &amp; &lt;Ä>")
     assert len(listed(post(svc, exact))) == 1
     svc.publish(form, definition("<permissions/>"))
@@ -327,7 +322,7 @@ def test_a_sidecar_edited_by_hand_makes_no_malformed_answer(svc: Service, form: 
     file.write_bytes(whole)
     resealed(file, modifier=modifier, metadata=metadata)
     answer = get(svc, f"/{form}")
-    root = tree(answer)
+    root = tree(answer.body)
     assert root.findtext("form/last-modified-by") == "a\ufffdb\ufffd<c>"
     assert titles(answer) == [('x"\ufffd<', "t\ufffd]]>&")]
     assert root.find("form/permissions/permission") is not None

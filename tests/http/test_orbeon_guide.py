@@ -1,6 +1,5 @@
 """docs/orbeon.md, literally: its commands run, its settings are accepted, and its properties choose as it says."""
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from persistence.dialect import ORBEON
 from persistence.maintenance.runtime_properties import RuntimeProperties
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from tests import forkserver
+from tests.commands import persistence
 from tests.docs.markdown import DOCS, blocks
 from tests.docs.sandbox import home_of, shell
 from tests.in_process import serving
@@ -46,9 +45,9 @@ def test_the_check_works_literally(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", examples("toml"))
 def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
     (tmp_path / "persistence.toml").write_text(settings)
-    env = {**os.environ, "PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")}
-    assert forkserver.run("persistence.cli", ["init"], cwd=tmp_path, env=env).returncode == 0
-    done = forkserver.run("persistence.cli", ["config"], cwd=tmp_path, env=env)
+    env = {"PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")}
+    assert persistence("init", cwd=tmp_path, env=env).returncode == 0
+    done = persistence("config", cwd=tmp_path, env=env)
     assert (done.returncode, done.stderr, 'dialect = "orbeon"' in done.stdout) == (0, "", True)
 
 

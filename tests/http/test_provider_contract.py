@@ -1,13 +1,20 @@
-"""The provider API in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls."""
+"""The provider API in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls.
 
+The sequences of each release of the runtime, ``persistence check-runtime`` plays: tests/cli/test_check_runtime.py.
+"""
+
+import http.client
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from tests import forkserver, orders
+from tests import orders
+from tests.commands import persistence
 from tests.http.stories import play, stories
 from tests.published import definition
 from tests.served import served
@@ -105,6 +112,7 @@ FOUND = f"Created-Existing={CREATED} Username-Existing=eve Group-Existing=founde
             PUT data/D v=1 by=lea -> 201 Operations=
             GET data/D by=bob -> 200 Operations=
             HEAD data/D -> 200 Operations=
+            HISTORY D by=bob -> 200 has=`total="1"`
             PUT data/D v=1 by=bob {FOUND} -> 204 Operations=
             PUT data/D/a.bin v=1 by=bob -> 201 Operations=
             GET data/D/a.bin -> 200 Operations=
@@ -115,6 +123,7 @@ FOUND = f"Created-Existing={CREATED} Username-Existing=eve Group-Existing=founde
             HEAD data/D -> 200 ETag>tag
             PUT data/D If-Match={{tag}} v=1 {FOUND} -> 204
             PUT|DELETE data/D If-Match={{tag}} v=1 {FOUND} -> 412
+            HEAD data/D If-Match={{tag}} -> 200 ETag!{{tag}}
             PUT data/new If-Match={{tag}} v=1 -> 201""",
         "revisions are read by their time (4.8)": f"""
             PUT data/D v=1 <d>1</d> -> 201 Last-Modified>first
@@ -160,7 +169,8 @@ FOUND = f"Created-Existing={CREATED} Username-Existing=eve Group-Existing=founde
                 /{{app}}/none/form /{{app}}/none/form/a.bin v=3 -> 410
             PUT form form/a.bin data/D data/gone/a.bin data/none data/none/a.bin v=3 -> 201""",
         "the headers of reading and of writing": """
-            PUT form form/a.bin data/D data/D/a.bin v=2 by=lea group=staff -> 201 v=2 Modified!- Last-Modified!-
+            PUT form form/a.bin data/D data/D/a.bin v=2 by=lea group=staff My-Own-Property=x \
+                -> 201 v=2 Modified!- Last-Modified!-
             GET|HEAD form form/a.bin data/D data/D/a.bin v=2 -> 200 v=2 Modified!- Last-Modified!- Created!- \
                 Last-Modified-By-Username=lea
             GET|HEAD data/D data/D/a.bin -> 200 Username=lea Group=staff
@@ -311,7 +321,8 @@ def test_a_damaged_version_is_an_error_where_the_list_decides(tombstones: Servic
 
 def test_the_runtimes_own_searches_find_everything(provider: Service, form: str) -> None:
     """The proxy searches for its exports and purges with a token of its own (spec runtime 5)."""
-    provider.put(f"{form}/form/form.xhtml", orders.definition(OWNERS), **V1)
+    clerks = '<permission operations="read list"><user-role any-of="clerk head%20clerk"/></permission>'
+    provider.put(f"{form}/form/form.xhtml", orders.definition(f"<permissions>{RULES}{clerks}</permissions>"), **V1)
     for user in ("ann", "bob"):
         provider.put(f"{form}/data/{user}/data.xml", **V1, Username=user)
     token, version = "fr-internal-admin-token", {"Orbeon-Form-Definition-Version": "1"}
@@ -321,6 +332,7 @@ def test_the_runtimes_own_searches_find_everything(provider: Service, form: str)
         return sorted(orders.found(answer.body))
 
     assert found("", **{"Orbeon-Username": "ann"}) == ["ann"]
+    assert found("", **{"Orbeon-Username": "cleo", "Orbeon-Roles": "other,head clerk"}) == ["ann", "bob"]
     assert found("") == []
     assert found("", **{token: "x"}) == ["ann", "bob"]
     assert found(f"?{token}=x", **{"Orbeon-Username": "ann"}) == ["ann", "bob"]
@@ -331,12 +343,85 @@ def test_the_runtimes_own_searches_find_everything(provider: Service, form: str)
         assert [each.text for each in orders.tree(answer.body).iter("value")] == names
 
 
-def test_old_runtimes_reindex_by_a_get(provider: Service) -> None:
+def test_old_runtimes_reindex_by_a_get(provider: Service, form: str) -> None:
     """2023.1 and 2024.1 (spec runtime 8). A browser could be led there by a link, and gets the status."""
-    done = provider.raw("GET", "/reindex")
-    assert (done.status, done.body) == (200, b"")
+    told = """
+        PUT form data/D v=1
+        SEARCH v=all -> found=D
+        DELETE form v=1
+        SEARCH v=all -> found=
+        GET ~/reindex -> 200 body=
+        SEARCH v=all -> found=D
+        POST ~/reindex/{form} v=1 -> 200
+        POST ~/reindex/{form} -> 400"""
+    play(provider, form, told)
     for face, headers in (("", {"Sec-Fetch-Site": "none"}), (PUBLIC, {})):
         assert b"<status" in provider.raw("GET", f"{face}/reindex", headers).body
+
+
+NAMES = {
+    "lea": "lea",
+    "Jürgen Öztürk": "Jürgen Öztürk",
+    "Zoe\u0308": "Zoe?",
+    "李小龙": "???",
+    "\U0001f600 Smith": "? Smith",
+    "100% a+b": "100% a+b",
+    "é%C3%A9": "é%C3%A9",
+    "\xc3\xa9": "\xc3\xa9",
+    'a"b\\c,d|e': 'a"b\\c,d|e',
+}
+"""Names of users, and what a header in Latin-1 has of them (spec runtime 3)."""
+
+
+def by(name: str, *, has_marks: bool) -> dict[str, str]:
+    """The headers of a user, whose whole name the credentials have.
+
+    For what Latin-1 lacks, the others have question marks, or, before 2025.1, the low bytes of its UTF-16 units.
+    """
+    units = name.encode("utf-16-be")
+    pairs = zip(units[::2], map(chr, units[1::2]), strict=True)
+    sent = "".join(low if high == 0 or (low.isprintable() and not has_marks) else "?" for high, low in pairs)
+    whole = quote(name, safe=" ")
+    credentials = {"username": whole, "groups": [whole], "roles": [], "organizations": [["acme", quote("单位")]]}
+    return {"Credentials": json.dumps(credentials), "Username": sent, "Group": sent, "Workflow_Stage": "geprüft"}
+
+
+@pytest.mark.parametrize("has_marks", [True, False], ids=["marks", "low bytes"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_user_with_any_name_stays_the_owner(provider: Service, form: str, name: str, *, has_marks: bool) -> None:
+    """Through saves of a user whose name looks the same in a header."""
+    twin = "".join(chr(ord(each) + (each > "\xff")) for each in name)
+    twin, path = (twin if twin != name else "cleo"), f"{form}/data/D/data.xml"
+    provider.put(f"{form}/form/form.xhtml", orders.definition(OWNERS), **V1)
+    for who in (name, name, twin, name):
+        own, found = by(who, has_marks=has_marks), provider.head(path)
+        facts = ("Created", "Username", "Group") if found.status == 200 else ()
+        existing = {f"{fact}_Existing": found[f"Orbeon-{fact}"] for fact in facts}
+        assert provider.put(path, b"<form/>", **V1, **own, **existing).status == (204 if facts else 201)
+        got = provider.get(path, **own)
+        shown = [got[f"Orbeon-{fact}"] for fact in ("Username", "Group", "Workflow-Stage")]
+        assert shown == [NAMES[name], NAMES[name], "geprüft"]
+        assert got["Orbeon-Last-Modified-By-Username"] == NAMES.get(who, "cleo" if twin == "cleo" else NAMES[name])
+        assert got.headers.get_all("Orbeon-Organization") == ["acme", "??"]
+    revisions = orders.tree(provider.call("GET", f"history/{form}/D").body)
+    assert {(each.get("owner-username"), each.get("owner-group")) for each in revisions} == {(name, name)}
+    assert [each.get("modified-username") for each in revisions] == [name, twin, name, name]
+    searches = [
+        provider.post(f"search/{form}", "<search/>", **V1, **by(who, has_marks=has_marks)) for who in (name, twin)
+    ]
+    assert [orders.found(each.body) for each in searches] == [["D"], []]
+
+
+def test_responses_that_are_left_unread_hold_nobody(provider: Service, form: str) -> None:
+    """Since 2025.1 a GET of an attachment leaves ``data.xml`` unread: four times as many as there are threads."""
+    path = f"{form}/data/D/data.xml"
+    provider.put(path, b"<form>%s</form>" % (b"x" * 200_000), **V1)
+    with ExitStack() as opened:
+        for _ in range(16):
+            connection = opened.enter_context(closing(http.client.HTTPConnection("127.0.0.1", provider.port)))
+            connection.request("GET", f"/crud/{path}")
+            assert opened.enter_context(connection.getresponse()).status == 200
+        assert provider.get(path).status == 200
 
 
 tombstones = served("orbeon", then=lambda service: setattr(service, "face", PROVIDER))
@@ -351,11 +436,6 @@ def test_tombstones_of_nothing_are_no_damage(tombstones: Service) -> None:
     stray.write_bytes(b"<by-hand/>")
     assert tombstones.delete("a/f/data/E/data.xml", **V1).status == 204
     assert [path.read_bytes() for path in (tombstones.data / ".quarantine").rglob("data.xml")] == [b"<by-hand/>"]
-    assert _checked(tombstones.data) == ""
+    assert persistence("check", "--deep", data=tombstones.data).returncode == 0
     search = tombstones.raw("POST", "/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
     assert (search.status, b'search-total="0"' in search.body) == (200, True)
-
-
-def _checked(data: Path) -> str:
-    done = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(data)], cwd=data.parent)
-    return done.stdout if done.returncode else ""

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from persistence.crypto import MAGIC
 from persistence.index.sync.rebuild import IndexJob, JobProcesses
 from persistence.settings import Settings
 from persistence.storage.locks import LockFile
-from tests import forkserver
 from tests.asking import Asking
+from tests.commands import persistence
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.http.dying import DEFECT
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
@@ -64,15 +63,6 @@ def reencrypted(service: Service, form: str) -> None:
         return any(each.findtext("current") == each.findtext("total") for each in found)
 
     eventually(is_done, 60)
-
-
-def persistence(service: Service, *arguments: str, killed_at: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command; one that is killed at its n-th rename dies there: each is a step of a commit."""
-    command = [*arguments[:1], "--data", str(service.data), *arguments[1:]]
-    module, env = "persistence.cli", dict(os.environ)
-    if killed_at:
-        module, env = "tests.http.dying", env | {DEFECT: f"rename-{killed_at}"}
-    return forkserver.run(module, command, cwd=service.data.parent, env=env)
 
 
 def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Service, form: str) -> None:
@@ -126,18 +116,18 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
         reencrypted(service, "a/b")
         new = keys.new()
         assert traces(service.data, old)
-        tried = persistence(service, "reencrypt", "--dry-run", "a/b")
+        tried = persistence("reencrypt", "--dry-run", "a/b", data=service.data)
         assert (tried.returncode, "5 revisions of 1 form would be re-encrypted" in tried.stderr) == (0, True), tried
         assert traces(service.data, old)
-        done = persistence(service, "reencrypt")
+        done = persistence("reencrypt", data=service.data)
         assert (done.returncode, "5 revisions of 1 form re-encrypted" in done.stderr) == (0, True), done
         assert not traces(service.data / "a", old)
         assert traces(service.data / "a", new)
-        again = persistence(service, "reencrypt", "a/b")
+        again = persistence("reencrypt", "a/b", data=service.data)
         assert "0 revisions" in again.stderr
         assert service.get("a/b/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
         assert texts(service.get("a/b/data/1/data.xml").body)[0] == SECRETS[0]
-        check = persistence(service, "check", "--deep")
+        check = persistence("check", "--deep", data=service.data)
         assert check.returncode == 0, check.stdout
 
 
@@ -211,7 +201,8 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
     with serving(tmp_path) as service:
         tags = plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
-        killed = persistence(service, "reencrypt", "a/b", killed_at=after)
+        dying = {"module": "tests.http.dying", "env": {DEFECT: f"rename-{after}"}}  # a rename is a step of a commit
+        killed = persistence("reencrypt", "a/b", data=service.data, **dying)
         assert killed.returncode in (-signal.SIGKILL, 0), killed
         for _ in range(2):
             for name in NAMES:
@@ -221,7 +212,7 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
                 wanted = {"scan.bin": CONTENT[::-1], "photo.bin": CONTENT}.get(name.split("/")[-1])
                 assert got.body == wanted if wanted else texts(got.body)[0] == SECRETS[0]
             assert older_scan(service, "a/b") == CONTENT
-            assert persistence(service, "reencrypt", "a/b").returncode == 0
+            assert persistence("reencrypt", "a/b", data=service.data).returncode == 0
         assert not traces(service.data, *SECRETS)
         assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
 
@@ -278,7 +269,7 @@ def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) ->
         assert service.raw("POST", f"{REENCRYPT}/a/b", {"Svc-Form-Definition-Version": "next"}).status == 400
         assert service.raw("GET", f"{REENCRYPT}/a/b").status == 405
         assert service.raw("GET", f"{PROVIDER}/reencrypt").status == 404
-        done = persistence(service, "reencrypt", "a/b")
+        done = persistence("reencrypt", "a/b", data=service.data)
         assert (done.returncode, done.stderr.strip()) == (1, "persistence: a/b does not exist")
         assert os.listdir(service.data.parent)
 
@@ -298,13 +289,13 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
         for name in ("data.xml.json", "data.xml")[:links]:
             os.link(folder / name, folder / ".history" / f"{modified}.{name}")
         keys.new()
-        done = persistence(service, "reencrypt")
+        done = persistence("reencrypt", data=service.data)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert list((folder / ".history").iterdir()) == []
         assert service.get("hr/leave/data/1/data.xml").body == body
         save(service, "hr/leave", body=data())
         assert not [path.name for path in (folder / ".history").iterdir() if "~" in path.name]
-        checked = persistence(service, "check", "--deep")
+        checked = persistence("check", "--deep", data=service.data)
         assert checked.returncode == 0, checked.stdout
 
 
@@ -349,7 +340,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def reencrypt(apart: Service, *arguments: str) -> str:
-    done = persistence(apart, "reencrypt", "--config", str(apart.data.parent / "settings.toml"), *arguments)
+    done = persistence("reencrypt", "--config", str(apart.data.parent / "settings.toml"), *arguments, data=apart.data)
     assert done.returncode == 0, done
     return done.stderr
 

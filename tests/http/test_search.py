@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from lxml import etree
@@ -19,7 +18,7 @@ from tests import orders, search_faults, searches
 from tests.http.dying import DEFECT
 from tests.http.stories import play, stories
 from tests.in_process import serving
-from tests.orders import found
+from tests.orders import canonical, found
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, TOPICS, control
 from tests.served import served
@@ -49,10 +48,6 @@ def of(service: Service, body: str = "<search/>", version: object = None, **own:
 def reindex(service: Service) -> None:
     """What was planted before the service began is found from now on."""
     assert service.post("/reindex").status == 200
-
-
-def canonical(xml: str | bytes) -> str:
-    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
 
 
 planted = served("svc", "orbeon", plant=orders.plant, then=reindex)

@@ -1,4 +1,8 @@
-"""Strike commands at each of their changing calls; check what is served then, and that a second run completes them."""
+"""Strike commands at each of their changing calls; check what is served then, and that a second run completes them.
+
+With ``MAINTENANCE_SECONDS`` in the environment the long run begins nothing after so many seconds; another command comes
+first each day, and what was left out is said.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 
 from persistence.errors import PersistenceError
@@ -19,8 +25,8 @@ from tests.maintenance import kills
 from tests.maintenance.cases import REPAIRED, Inflict
 from tests.maintenance.damage import case
 from tests.maintenance.kills import Ended, Strike, copied
-from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, NEW, Workshop
-from tests.rigs.report import Tally, prefixed
+from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, NEW, Workshop, furnished
+from tests.rigs.report import Report, Tally, prefixed
 
 READ = (
     *(FORM, DATA, ATTACHMENT, DELETED, DRAFT),
@@ -148,10 +154,31 @@ def prepared(pristine: Path, target: Path, inflict: Callable[[Workshop], None]) 
     return target
 
 
-# What the processes of the long run do: Python does not import the ``__main__`` of a package into them.
-
 STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
-CASES_AT_ONCE = 25
+_CASES, _AT_ONCE = 1000, 25
+_PROCESSES = 2
+_DAY = 24 * 3600
+
+
+def long_run(report: Report, directory: Path) -> None:
+    """Strike every command at every call that changes the tree, in each way; and repair trees with random damage."""
+    quietly()
+    with furnished(directory / "pristine") as workshop:
+        pristine = workshop.root
+    with ProcessPoolExecutor(_PROCESSES, get_context("spawn"), initializer=quietly) as pool:
+        end = time.time() + float(os.environ.get("MAINTENANCE_SECONDS", _DAY))
+        first = int(time.time() // _DAY) % len(SCENARIOS)
+        numbers = [*range(first, len(SCENARIOS)), *range(first)]
+        repaired = [pool.submit(damaged, pristine, directory, seed, end) for seed in range(0, _CASES, _AT_ONCE)]
+        rounds = [pool.submit(struck, pristine, directory / f"struck-{number}", number, end) for number in numbers]
+        random = Tally("random damage", ["trees"])
+        for each in repaired:
+            trees, found = each.result()
+            random["trees"] += trees
+            random.violations += found
+        report.add(random.ended())
+        for each in rounds:
+            report.add(each.result())
 
 
 def struck(pristine: Path, scratch: Path, number: int, end: float) -> Tally:
@@ -180,10 +207,10 @@ def damaged(pristine: Path, scratch: Path, first: int, end: float) -> tuple[int,
     if time.time() > end:
         return 0, []
     violations = []
-    for seed in range(first, first + CASES_AT_ONCE):
+    for seed in range(first, first + _AT_ONCE):
         inflicted, found = case(pristine, scratch / f"damaged-{first}", seed)
         violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
-    return CASES_AT_ONCE, violations + _left()
+    return _AT_ONCE, violations + _left()
 
 
 def _left() -> list[str]:

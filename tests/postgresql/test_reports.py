@@ -32,6 +32,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.texts import Instant
 from persistence.postgresql import database_reports
 from persistence.postgresql.database import Database
 from persistence.postgresql.database_reports import DatabaseReports, FlatRows
@@ -84,10 +85,10 @@ class Both(DatabaseStorage):
     def changing(self, form: Form, document: str, version: int) -> None:
         """See ``CommitListener``."""
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+    def read(self, address: Address, instant: Instant | None = None, *, content: bool) -> StoredRevision | None:
         if content and isinstance(address, DocumentAddress):
             self.happening(address.document)
-        return super().read(address, content=content)
+        return super().read(address, instant, content=content)
 
     def define(self, form: Form, version: int, body: bytes) -> None:
         when = next(self._instants)

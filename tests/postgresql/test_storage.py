@@ -73,7 +73,7 @@ def added(storage: DatabaseStorage) -> bool:
         number = 0 if found is None else int((content(found) or b"").decode()[6:-7])
         upload.write(body(DATA, str(number + 1)))
         with storage.writing(DATA) as writer:
-            seen = None if found is None else storage.read_revision(DATA, found.sidecar.modified, content=False)
+            seen = None if found is None else storage.read(DATA, found.sidecar.modified, content=False)
             writer.commit(DATA, next_sidecar(upload, seen), upload, over=seen)
         return True
     return False
@@ -93,7 +93,7 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
     assert [process.exitcode for process in processes] == [0, 0]
     history = storage.history(DATA)
     instants = [history.instant(position) for position in range(history.total)][::-1]
-    found = [content(storage.read_revision(DATA, instant, content=True)) for instant in instants]
+    found = [content(storage.read(DATA, instant, content=True)) for instant in instants]
     assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
     assert instants == sorted(set(instants))
 
@@ -357,7 +357,7 @@ def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage) -> None:
                 rewritten = next_sidecar(upload, None, modified=over.modified, created=over.created, tag=over.id)
                 with storage.writing(DATA) as writer:
                     assert writer.rewrite(DATA, instant, over, rewritten, upload) is is_same
-        found = revision(storage.read_revision(DATA, over.modified, content=True))
+        found = revision(storage.read(DATA, over.modified, content=True))
         assert (found.etag, found.sidecar.modified) == (over.id, over.modified)
         assert content(found) == body(DATA, "new" * 10)
     revision_rows.sweep(storage.database, 0)

@@ -139,7 +139,7 @@ def _revert_to_what_is_left() -> None:
         with suppress(ConflictError):
             return as_of(route, address, moment)
         revisions = route.storage.history(address)
-        return route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False)
+        return route.storage.read(address, revisions.instant(revisions.total - 1), content=False)
 
     histories._as_of = first  # noqa: SLF001
 
@@ -176,13 +176,15 @@ def _without_fresh_reads(seconds: float) -> None:
     read = Store.read
     shown: dict[Address, tuple[float, Instant]] = {}
 
-    def remembering(self: Store, address: Address, *, content: bool) -> StoredRevision | None:
-        found = read(self, address, content=content)
-        if found is None or found.file is None:
+    def remembering(
+        self: Store, address: Address, instant: Instant | None = None, *, content: bool
+    ) -> StoredRevision | None:
+        found = read(self, address, instant, content=content)
+        if found is None or found.file is None or instant is not None:
             return found
-        until, instant = shown.get(address, (0.0, found.sidecar.modified))
-        if instant != found.sidecar.modified and time.monotonic() < until:
-            return self.read_revision(address, instant, content=True) or found
+        until, last = shown.get(address, (0.0, found.sidecar.modified))
+        if last != found.sidecar.modified and time.monotonic() < until:
+            return read(self, address, last, content=True) or found
         shown[address] = (time.monotonic() + seconds, found.sidecar.modified)
         return found
 

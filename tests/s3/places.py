@@ -122,8 +122,7 @@ def named(root: Path | str) -> Iterator[tuple[str, int]]:
     """The keys below the prefix, and the sizes, of all bodies that the records of a tree name."""
     store = StoreReader(str(root))
     for address in addresses(store):
-        listed = store.history(address)
-        for each in [] if listed is None else listed.page(0, listed.total):
+        for each in store.history(address).every():
             if each.sidecar.body is not None:
                 assert isinstance(address, DocumentAddress)
                 yield BodyReference(address, each.sidecar.id).key, each.sidecar.body.size
@@ -133,8 +132,8 @@ def inside(root: Path | str) -> list[str]:
     """The attachments of data of a tree that have bytes beside their records, older revisions too."""
     store, found = StoreReader(str(root)), list[str]()
     for address in addresses(store):
-        listed = store.history(address) if isinstance(address, DocumentAddress) and not address.is_main else None
-        for each in [] if listed is None else listed.page(0, listed.total):
+        is_attachment = isinstance(address, DocumentAddress) and not address.is_main
+        for each in store.history(address).every() if is_attachment else ():
             if each.sidecar is not None and each.sidecar.size:
                 found.append(f"{address} of {each.instant}")
     return found

@@ -78,9 +78,8 @@ def stored(directory: Path) -> dict[str, list[Revision]]:
 
 def _revisions(split: SplitStorage, address: DocumentAddress) -> Iterator[Revision]:
     listed = split.history(address)
-    assert listed is not None
     for position in range(listed.total):
-        revision = split.read_revision(address, listed.instant(position), content=True)
+        revision = split.read(address, listed.instant(position), content=True)
         assert revision is not None
         if revision.sidecar.deleted:
             yield revision.sidecar.modified, "deleted", b""

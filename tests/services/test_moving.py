@@ -49,7 +49,7 @@ def to(request: pytest.FixtureRequest, tmp_path: Path) -> Path | MaintainedDatab
 
 
 def arrivals(to: Path | MaintainedDatabase) -> Arrivals:
-    return TreeArrivals(str(to)) if isinstance(to, Path) else to.arrivals
+    return TreeArrivals(str(to)) if isinstance(to, Path) else to.storage.arrivals
 
 
 def arrived(to: Path | MaintainedDatabase, app: str) -> dict[str, tuple[bytes, int]]:
@@ -302,7 +302,7 @@ def test_large_contents_and_drafts_go_there_and_back(service: Service, database:
         TransferOutcome(f"{app}/f/data/gone", TransferResult.THERE),
     }
     assert arrived(database, app) == of_app(service.data, app)
-    assert not database.arrivals.begun(str(service.data))
+    assert not database.storage.arrivals.begun(str(service.data))
 
 
 def test_large_contents_with_one_content_id_are_moved_under_their_entity_tags(
@@ -351,7 +351,7 @@ def test_nobody_writes_to_a_database_while_writers_are_kept_out(
     moved(service.data, database, app)
     data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
     other = storage_at(database_uri, tmp_path / "local")
-    with database.keeping_writers_out() as require:
+    with database.storage.keeping_writers_out() as require:
         with pytest.raises(BusyError, match="can only be read for now") as refused, other.writing(data):
             pass
         assert refused.value.retry_after > 0
@@ -377,7 +377,7 @@ def test_writers_that_are_writing_end_before_they_are_kept_out(
     writer = threading.Thread(target=write)
     writer.start()
     writes.wait()
-    with database.keeping_writers_out():
+    with database.storage.keeping_writers_out():
         events.append("kept out")
     writer.join()
     assert events == ["written", "kept out"]
@@ -388,7 +388,7 @@ def test_a_lost_connection_ends_the_move(
 ) -> None:
     moved(service.data, database, app)
     other = storage_at(database_uri, tmp_path / "local")
-    with database.keeping_writers_out() as require:
+    with database.storage.keeping_writers_out() as require:
         with other.database.apart("ending") as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"

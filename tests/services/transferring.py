@@ -129,11 +129,11 @@ def moved(
         initialised(here)
     with _opened(there) as origin, _opened(here) as target:
         source = MoveSource(origin.name, origin.storage, lambda _: origin.storage)
-        move = Move(source, MoveTarget(target.storage, target.arrivals), (parse_pattern(match),))
+        move = Move(source, MoveTarget(target.storage), (parse_pattern(match),))
         for _ in move.first():
             continue
         meanwhile()
-        with origin.keeping_writers_out() as require:
+        with origin.storage.keeping_writers_out() as require:
             last = list(move.last())
             require()
             if not any(each.cause for each in last):

@@ -68,7 +68,7 @@ class Place:
         return content(self.attached.read(address, content=True))
 
     def older(self, stored: Sidecar) -> tuple[bytes | None, str]:
-        found = revision(self.attached.read_revision(CAT, stored.modified, content=True))
+        found = revision(self.attached.read(CAT, stored.modified, content=True))
         assert not found.is_edited
         return content(found), found.etag
 

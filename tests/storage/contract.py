@@ -206,7 +206,7 @@ class StorageContract:
         assert storage.read(address, content=True) is None
         assert subject.complete.content(address) is None
         assert subject.complete.fingerprint(address) == NOTHING_THERE
-        assert storage.read_revision(address, Instant("2025-03-04T05:06:07.089Z"), content=True) is None
+        assert storage.read(address, Instant("2025-03-04T05:06:07.089Z"), content=True) is None
         with storage.writing(address) as writer:
             assert writer.current(address) is None
 
@@ -295,16 +295,16 @@ class StorageContract:
         storage, address = subject.storage, subject.address(kind)
         revisions = [(write(storage, address, text), text) for text in ("one", "two", "three")]
         for sidecar, text in revisions:
-            facts = revision(storage.read_revision(address, sidecar.modified, content=False))
+            facts = revision(storage.read(address, sidecar.modified, content=False))
             assert (facts.sidecar.id, facts.file, facts.size) == (sidecar.id, None, len(body(address, text)))
-            found = revision(storage.read_revision(address, sidecar.modified, content=True))
+            found = revision(storage.read(address, sidecar.modified, content=True))
             assert (found.sidecar.id, found.etag, content(found)) == (sidecar.id, sidecar.id, body(address, text))
-        assert storage.read_revision(address, Instant("2025-03-04T05:06:07.089Z"), content=False) is None
+        assert storage.read(address, Instant("2025-03-04T05:06:07.089Z"), content=False) is None
 
     @pytest.mark.parametrize("kind", ["data", "attachment"])
     def test_all_revisions_are_listed_newest_first(self, subject: Subject, kind: str) -> None:
         storage, address = subject.storage, subject.address(kind)
-        assert storage.history(address) is None
+        assert storage.history(address).total == 0
         if kind == "attachment":
             write(storage, subject.data, "1")
         stored = [write(storage, address, str(number)) for number in range(5)][::-1]
@@ -348,8 +348,8 @@ class StorageContract:
         storage, address = subject.storage, subject.address(kind)
         first = write(storage, address, "one")
         second = write(storage, address, "two")
-        assert storage.read_revision(address, first.modified, content=False) is None
-        assert revision(storage.read_revision(address, second.modified, content=False)).sidecar.id == second.id
+        assert storage.read(address, first.modified, content=False) is None
+        assert revision(storage.read(address, second.modified, content=False)).sidecar.id == second.id
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_instants_increase_strictly(self, subject: Subject, kind: str) -> None:
@@ -392,9 +392,9 @@ class StorageContract:
         assert revision(storage.read(address, content=True)) == StoredRevision(deleted, deleted.id, 0, None)
         second = write(storage, address, "two")
         assert second.modified > deleted.modified
-        older = revision(storage.read_revision(address, deleted.modified, content=True))
+        older = revision(storage.read(address, deleted.modified, content=True))
         assert (older.sidecar, older.file) == (deleted, None)
-        older = revision(storage.read_revision(address, first.modified, content=True))
+        older = revision(storage.read(address, first.modified, content=True))
         assert (older.sidecar.id, content(older)) == (first.id, body(address, "one"))
 
     @pytest.mark.parametrize("kind", JOURNALED)
@@ -543,7 +543,7 @@ class StorageContract:
         stored = conflict(subject, address)
         write(storage, address, "next")
         for sidecar, text in ((first, "first"), (stored, "winning")):
-            found = revision(storage.read_revision(address, sidecar.modified, content=True))
+            found = revision(storage.read(address, sidecar.modified, content=True))
             assert (found.sidecar.id, content(found)) == (sidecar.id, body(address, text))
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -652,9 +652,7 @@ class StorageContract:
             calls: tuple[Callable[[], object], ...] = (
                 lambda address=address: storage.read(address, content=True),
                 lambda address=address: storage.sidecar(address),
-                lambda address=address: storage.read_revision(
-                    address, Instant("2025-03-04T05:06:07.089Z"), content=True
-                ),
+                lambda address=address: storage.read(address, Instant("2025-03-04T05:06:07.089Z"), content=True),
                 lambda address=address: subject.complete.content(address),
                 lambda address=address: write(storage, address, "x"),
             )
@@ -681,7 +679,7 @@ class StorageContract:
             with revision(storage.read(address, content=True)).opened as file:
                 assert file.read() == body(address, "two" + name)
             history = storage.history(address)
-            assert history is None or history.total in (1, 2)
+            assert history.total in (0, 1, 2)
 
     @pytest.mark.parametrize("kind", ["data", "attachment", "draft"])
     def test_what_is_open_stays_as_it_was_read(self, subject: Subject, kind: str) -> None:

@@ -154,7 +154,7 @@ def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path
     edited = store.read(DATA, content=False)
     assert edited is not None
     put(store, DATA, b"<d>two</d>")
-    found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
+    found = store_at(root, HandEdits.NONE, 100).read(DATA, first.modified, content=True)
     assert content(found) == EDIT
     assert (found.etag, found.is_edited, found.sidecar.adopted) == (edited.etag, False, True)
 
@@ -244,7 +244,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
 
     monkeypatch.setattr(files, "copied", copied)
     put(store, DATA, b"<d>two</d>")
-    found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
+    found = store_at(root, HandEdits.NONE, 100).read(DATA, first.modified, content=True)
     assert content(found) == EDIT + b"more"
 
 

@@ -183,7 +183,7 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
                 writer.remove_older(CAT, [older])
         place.settle()
         for instant in (older, current):
-            found = place.attached.read_revision(CAT, instant, content=True)
+            found = place.attached.read(CAT, instant, content=True)
             if found is not None:
                 found.close()
         with place.attached.writing(CAT) as writer:
@@ -193,7 +193,7 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
             elif not is_current:
                 assert over is not None
                 writer.remove_older(CAT, [older])
-        assert place.attached.read_revision(CAT, older, content=False) is None
+        assert place.attached.read(CAT, older, content=False) is None
     assert [path for path in place.base.rglob("*") if path.is_file()] == []
     assert not (place.base / "pics/album/data/D").exists()
     assert place.store.sidecar(CAT) is None

@@ -129,7 +129,7 @@ def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypat
     monkeypatch.setattr(files, "link", refusing(errno.EPERM))
     first = put(store, DATA, b"one")
     put(store, DATA, b"two")
-    old = store.read_revision(DATA, first.modified, content=True)
+    old = store.read(DATA, first.modified, content=True)
     assert (old.etag, content(old)) == (first.id, b"one")
     delete(store, DATA)
     put(store, DATA, b"three")

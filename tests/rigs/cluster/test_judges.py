@@ -11,14 +11,13 @@ from typing import cast
 
 import pytest
 
-from tests.rigs.cluster import load, runs
+from tests.rigs.cluster import instances, runs
 from tests.rigs.cluster.database import EXAMPLE as PATRONI
-from tests.rigs.cluster.faults import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.cluster.instances import EXAMPLE as HAPROXY
-from tests.rigs.cluster.load import BalancedLine
+from tests.rigs.cluster.instances import BalancedLine
+from tests.rigs.cluster.runs import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.linear.checker import Kind, Operation
-from tests.rigs.linear.client import Record
-from tests.rigs.linear.runs import NOT_LINEAR
+from tests.rigs.linear.runs import NOT_LINEAR, Record
 from tests.rigs.report import Tally
 from tests.rigs.server import NoAnswerError
 from tests.service import Answer, Service
@@ -53,7 +52,7 @@ def test_what_does_not_say_what_happened_is_no_answer(
 ) -> None:
     """Not even with Retry-After, after which other clients of the model know that nothing was done."""
     answers = iter((said, 204))
-    monkeypatch.setattr(load, "_SETTLING", 0.0)
+    monkeypatch.setattr(instances, "_SETTLING", 0.0)
     line = BalancedLine(cast("Service", SimpleNamespace(raw=lambda *_, **__: answered(next(answers)))))
     assert line.ask(method, "/") is None
     answer = line.ask(method, "/")
@@ -71,7 +70,7 @@ def answered(said: int | Exception) -> Answer:
 
 
 def test_an_outage_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "_LONGEST_OUTAGE", 0.0)
+    monkeypatch.setattr(instances, "_LONGEST_OUTAGE", 0.0)
     line = BalancedLine(cast("Service", SimpleNamespace(raw=lambda *_, **__: answered(503))))
     with pytest.raises(NoAnswerError):
         line.read("GET", "/")

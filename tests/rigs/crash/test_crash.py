@@ -13,8 +13,7 @@ import pytest
 
 from tests.rigs import aftermath, strikes
 from tests.rigs.aftermath import Comparison, View, Views
-from tests.rigs.crash.defects import DEFECTS, Defect
-from tests.rigs.crash.runs import Judge, Killer, Outcome, Recording, noticed, record, search
+from tests.rigs.crash.runs import DEFECTS, Defect, Judge, Killer, Outcome, Recording, noticed, record, search
 from tests.rigs.scenarios import (
     DELETE,
     DELETE_ALL,

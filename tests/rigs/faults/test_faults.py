@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,7 @@ from tests.rigs.faults.filling import (
     stall,
     turn_read_only,
 )
-from tests.rigs.faults.runs import ERRORS, noticed, read_all, strike_all
-from tests.rigs.faults.trial import WRITING
+from tests.rigs.faults.runs import ERRORS, WRITING, noticed, read_all, strike_all
 from tests.rigs.scenarios import CREATE, REPLACE, UNINDEXED
 from tests.rigs.strikes import Point
 from tests.rigs.weakened import FORGIVEN
@@ -172,74 +172,60 @@ def distinct(service: Service) -> Answer:
     return service.raw("POST", "/distinct-values/acme/order", {"Content-Type": "application/xml"}, query)
 
 
-def expect_refusal(answer: Answer) -> None:
-    """503 with the cause, and when to come back."""
-    assert (answer.status, "no room" in answer.cause) == (503, True), answer.cause
-    assert int(answer["Retry-After"] or 0) > 0
-
-
-KINDS = pytest.mark.parametrize(
+@pytest.mark.xdist_group("loop")
+@pytest.mark.parametrize(
     "kind",
     [disks.EXT4, disks.EXT4_LARGE_BLOCKS, disks.TMPFS, disks.XFS, disks.BTRFS, disks.BTRFS_QUOTA],
     ids=lambda kind: kind.title,
 )
-
-
-@pytest.mark.xdist_group("loop")
-@KINDS
 def test_a_search_on_a_full_disk_is_refused(kind: disks.Kind, tmp_path: Path) -> None:
-    """By the workers that have the index open, and by one that is started again; no worker dies."""
+    """Where there is no index, where there is one, to a worker that has just started, and after changes.
+
+    No worker dies; with room again everything is found.
+    """
     disks.require(kind, tmp_path)
     with disks.mounted(kind, tmp_path) as disk:
         plant_old(Planter(disk / "data"), _DOCUMENTS)
         with running(disk, workers=2, log=tmp_path / "service.log") as service:
+            with full(disk):
+                expect_refusals(service)
+            assert len(found(search(service).body)) == _DOCUMENTS
             assert put(service, "new", "some text") == 201
             assert len(found(search(service).body)) == _DOCUMENTS + 1
             names = distinct(service).body
             await_notes(service)
-            disks.fill(disk / "weight")
-            for _ in range(6):
-                expect_refusal(search(service))
-                expect_refusal(distinct(service))
-            for worker in service.workers():
-                os.kill(worker, signal.SIGKILL)
-            insist(lambda: service.raw("GET", "/healthz"))
-            for _ in range(6):
-                expect_refusal(search(service))
-            disks.make_room(disk / "weight")
-            expect_everything(service, names)
+            with full(disk):
+                expect_refusals(service, 6)
+                for worker in service.workers():
+                    os.kill(worker, signal.SIGKILL)
+                insist(lambda: service.raw("GET", "/healthz"))
+                expect_refusals(service, 6)
+            answer = search(service)
+            assert answer.status == 200, answer.cause
+            assert len(found(answer.body)) == _DOCUMENTS + 1
+            assert (distinct(service).status, distinct(service).body) == (200, names)
+            with full(disk):
+                more = [
+                    name for name in (f"new-{number}" for number in range(20)) if put(service, name, "some text") == 201
+                ]
+                expect_refusals(service, 5)
+            assert put(service, "last", "some text") == 201
+            assert sorted(found(search(service, "some text").body)) == sorted(["new", *more, "last"])
         assert "SIGBUS" not in (tmp_path / "service.log").read_text()
 
 
-def expect_everything(service: Service, names: bytes) -> None:
-    answer = search(service)
-    assert answer.status == 200, answer.cause
-    assert len(found(answer.body)) == _DOCUMENTS + 1
-    assert found(search(service, "some text").body) == ["new"]
-    values = distinct(service)
-    assert (values.status, values.body) == (200, names)
+@contextmanager
+def full(disk: Path) -> Iterator[None]:
+    disks.fill(disk / "weight")
+    yield
+    disks.make_room(disk / "weight")
 
 
-@pytest.mark.xdist_group("loop")
-@KINDS
-def test_a_search_on_a_full_disk_comes_back_when_something_must_be_written(kind: disks.Kind, tmp_path: Path) -> None:
-    """Where there is no index, or a change to take in: 503 with ``Retry-After``. With room again, all is found."""
-    disks.require(kind, tmp_path)
-    with disks.mounted(kind, tmp_path) as disk:
-        plant_old(Planter(disk / "data"), _DOCUMENTS)
-        with running(disk, workers=2, log=tmp_path / "service.log") as service:
-            disks.fill(disk / "weight")
-            expect_refusal(search(service))
-            expect_refusal(distinct(service))
-            disks.make_room(disk / "weight")
-            assert len(found(search(service).body)) == _DOCUMENTS
-            disks.fill(disk / "weight")
-            stored = [f"new-{number}" for number in range(20) if put(service, f"new-{number}", "some text") == 201]
-            for _ in range(5):
-                expect_refusal(search(service, "some text"))
-            disks.make_room(disk / "weight")
-            assert put(service, "last", "some text") == 201
-            assert sorted(found(search(service, "some text").body)) == sorted([*stored, "last"])
+def expect_refusals(service: Service, times: int = 1) -> None:
+    """503 with the cause, and when to come back."""
+    for answer in (ask(service) for _ in range(times) for ask in (search, distinct)):
+        assert (answer.status, "no room" in answer.cause) == (503, True), answer.cause
+        assert int(answer["Retry-After"] or 0) > 0
 
 
 @pytest.mark.xdist_group("loop")

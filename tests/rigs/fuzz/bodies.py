@@ -1,20 +1,173 @@
-"""XML as bodies: what is accepted, what comes back, its relevant part, its migration, and what is published of it."""
+"""XML as bodies: what is accepted, what comes back, its relevant part, its migration, and what is published of it.
+
+The second opinion is that of libxml2, and where it and the service differ, what the recommendations say.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from persistence.errors import BadRequestError, DamagedError
+from lxml import etree
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.controls import unusable_marks
+from persistence.forms.definition_metadata import MetadataReader
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_NAMESPACE,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_NAMESPACES,
+)
 from persistence.model.versions import DATA_FORMATS
-from tests.rigs.fuzz import verdict
-from tests.rigs.fuzz.definitions import CONTAINERS, CONTROLS, FILE
+from persistence.xml import Streaming
+from tests.rigs.fuzz.documents import CONTAINERS, CONTROLS, FILE, FR
 from tests.rigs.fuzz.judge import Exchange, Request
-from tests.rigs.fuzz.verdict import Opinion
 from tests.service import Answer
+
+DIFFERENCES = {
+    "unmarked UTF-16": "accepted; XML 1.0 4.3.3 wants a byte order mark, which libxml2 insists on and expat does not",
+    "a namespace that is no URI": "accepted; the recommendation on namespaces does not make its syntax a constraint",
+    "an xml:id that is no name": "accepted; the recommendation on xml:id makes that no matter of being well-formed",
+    "another encoding": "refused; a parser must know UTF-8 and UTF-16 only (2.2); a list says which others are taken",
+    "untrue declaration": "refused; an encoding that is declared and not the one in use is a fatal error (4.3.3)",
+    "names of the fifth edition": "refused; expat knows the names of the fourth edition of XML 1.0 only",
+}
+"""Where service and libxml2 differ: what the service does, and why that is right or bearable."""
+
+_DECLARED = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
+_MARKS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8)
+_MARKED = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16", codecs.BOM_UTF8: "UTF-8"}
+_HARMLESS = {
+    etree.ErrorTypes.WAR_NS_URI: "a namespace that is no URI",
+    etree.ErrorTypes.DTD_XMLID_VALUE: "an xml:id that is no name",
+}
+_SINGLE_BYTE = re.compile(r"(?i)utf-?(8|16|16le|16be)|us-ascii|ascii|iso-8859-\d+|windows-125\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What libxml2 says of a document, with the limits of the service: its tree, or why it is refused.
+
+    ``harmless`` is the difference that its objection is, where it has no other.
+    """
+
+    tree: etree._Element | None
+    reason: str
+    harmless: str | None = None
+
+
+def opinion(document: bytes) -> Opinion:
+    """Parse with nothing resolved, loaded or fetched."""
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False, huge_tree=False
+    )
+    try:
+        tree = etree.fromstring(document, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        objections = {entry.type for entry in parser.error_log if entry.level >= etree.ErrorLevels.ERROR}
+        harmless = [_HARMLESS[kind] for kind in objections & _HARMLESS.keys()]
+        return Opinion(None, str(error), harmless[0] if len(harmless) == len(objections) > 0 else None)
+    if tree.getroottree().docinfo.doctype:
+        return Opinion(None, "a document type")
+    limit = _limit(tree)
+    return Opinion(None if limit else tree, limit)
+
+
+def difference(document: bytes, own: Opinion, *, is_accepted: bool) -> str | None:
+    """Which of the known differences explains that the service did not do as ``own`` says; ``None``: none does."""
+    if is_accepted:
+        return own.harmless or ("unmarked UTF-16" if _is_unmarked(document) else None)
+    if own.tree is None:
+        return None
+    if _is_untrue(document):
+        return "untrue declaration"
+    encoding = own.tree.getroottree().docinfo.encoding or "UTF-8"
+    if document.startswith(_MARKS[:2]) or not _SINGLE_BYTE.fullmatch(encoding):
+        return "another encoding"
+    return "names of the fifth edition" if _has_odd_names(own.tree) else None
+
+
+def _is_untrue(document: bytes) -> bool:
+    """Whether a document declares another encoding than its byte order mark tells."""
+    declared = _DECLARED.search(document[:400].replace(b"\0", b"").decode("latin-1"))
+    return declared is not None and any(
+        document.startswith(mark) and not declared[1].upper().startswith(name) for mark, name in _MARKED.items()
+    )
+
+
+def without_irrelevant(tree: etree._Element) -> bytes | None:
+    """The canonical form of a document without its non-relevant elements; ``None`` where it has no canonical form."""
+    mark, gone = f"{{{FR}}}relevant", "{urn:gone}gone"
+    if tree.get(mark) == "false":
+        tree.text = None
+        for child in list(tree):
+            tree.remove(child)
+    for element in tree.iterdescendants(etree.Element):
+        if element.get(mark) == "false":
+            element.tag = gone
+    etree.strip_elements(tree, gone, with_tail=False)
+    return canonical(tree)
+
+
+def canonical(tree: etree._Element) -> bytes | None:
+    """The canonical form; relative names of namespaces have none."""
+    try:
+        return etree.tostring(tree.getroottree(), method="c14n")
+    except etree.C14NError:
+        return None
+
+
+def _limit(tree: etree._Element) -> str:
+    depth = deepest = count = 0
+    for event, element in etree.iterwalk(tree, events=("start", "end")):
+        depth += 1 if event == "start" else -1
+        count += event == "start"
+        deepest = max(deepest, depth)
+        name = etree.QName(element)
+        if len(name.localname) + len(name.namespace or "") + bool(name.namespace) > LONGEST_XML_NAME:
+            return "a long name"
+        if any(len(each) > LONGEST_NAMESPACE // (1 if each.isascii() else 4) for each in element.nsmap.values()):
+            return "a long namespace"
+        if len(element.attrib) > MOST_ATTRIBUTES:
+            return "many attributes"
+        if len(element.nsmap) > MOST_NAMESPACES:
+            return "many namespaces"
+    return "deep" if deepest > DEEPEST else "many elements" if count > MOST_ELEMENTS else ""
+
+
+def _is_unmarked(document: bytes) -> bool:
+    """Whether a document would be well-formed UTF-16 with a byte order mark, which it lacks."""
+    if document.startswith(_MARKS):
+        return False
+    marked = [opinion(mark + document) for mark in _MARKS[2:4]]
+    return any(own.tree is not None or own.harmless is not None for own in marked)
+
+
+def _has_odd_names(tree: etree._Element) -> bool:
+    """Whether expat takes the document as soon as its letters above ASCII are plain ones."""
+    text = etree.tostring(tree.getroottree(), encoding="unicode")
+    plain = "".join(letter if letter.isascii() else "q" for letter in text).encode()
+    return is_taken(plain) and not is_taken(text.encode())
+
+
+def is_taken(document: bytes) -> bool:
+    try:
+        with Streaming() as parser:
+            parser.feed(document)
+            parser.finish()
+    except MalformedXmlError:
+        return False
+    return True
+
+
+# Bodies that are put in places of the service.
 
 Ask = Callable[[Request], Exchange]
 
@@ -56,16 +209,14 @@ class Bodies:
         answer = self._send(b"PUT", place.path, document)
         if answer is None:
             return
-        own = verdict.opinion(document)
-        if place.attachments and own.tree is not None and not verdict.knows_permissions(own.tree):
-            own = Opinion(None, "permissions that are not known")
-        if place.attachments and own.tree is not None and _has_unusable_marks(document):
-            own = Opinion(None, "a mark without effect")
+        own = opinion(document)
+        if place.attachments and own.tree is not None and has_unknown_marks(document):
+            own = Opinion(None, "permissions or marks that are not known")
         is_accepted = answer.status in (201, 204)
         if not is_accepted and answer.status != 400:
             yield f"XML answered {answer.status}"
         if is_accepted != (own.tree is not None):
-            known = verdict.difference(document, own, is_accepted=is_accepted)
+            known = difference(document, own, is_accepted=is_accepted)
             self.differences[known or "unknown"] += 1
             if known is None:
                 yield f"XML is {'accepted' if is_accepted else 'refused'}: {own.reason or answer.cause}: {document!r}"
@@ -110,7 +261,7 @@ class Bodies:
             controls = "".join(f"<{name}>{folder}{name}.bin</{name}>" for name in CONTROLS)
             inside = "".join(f"<{name}>{controls}</{name}>" for name in CONTAINERS)
             sections = "".join(f'<{name} fr:relevant="false">{controls}{inside}</{name}>' for name in CONTAINERS)
-            self._send(b"PUT", data, f'<form xmlns:fr="{verdict.FR}">{controls}{sections}</form>'.encode())
+            self._send(b"PUT", data, f'<form xmlns:fr="{FR}">{controls}{sections}</form>'.encode())
 
     def _send(self, method: bytes, path: str, document: bytes) -> Answer | None:
         version = (f"{self.prefix}Form-Definition-Version".encode(), b"1")
@@ -126,12 +277,16 @@ def _public(path: str) -> str:
     return path if path.startswith(_PUBLIC) else f"{_PUBLIC}{path}"
 
 
-def _has_unusable_marks(document: bytes) -> bool:
-    """Whether a mark is ignored, as the service itself finds: tests/forms/test_controls.py says which."""
+def has_unknown_marks(document: bytes) -> bool:
+    """Whether a definition is refused for permissions or marks, as the service itself finds: tests/forms say which."""
     try:
+        with MetadataReader(is_checked=True) as reader:
+            reader.read([document])
         return bool(unusable_marks(document))
-    except (BadRequestError, DamagedError):  # refused for another reason, which the opinion knows
+    except (MalformedXmlError, DamagedError):  # refused for another reason, which the opinion knows
         return False
+    except BadRequestError:
+        return True
 
 
 def _held(definition: str) -> str:
@@ -144,7 +299,7 @@ def _check_xml(answer: Answer | None, statuses: set[int], document: bytes) -> It
         return
     if answer.status not in statuses:
         yield f"answered {answer.status} {answer.body[:200]!r}: {document!r}"
-    elif answer.status == 200 and verdict.opinion(answer.body).tree is None:
+    elif answer.status == 200 and opinion(answer.body).tree is None:
         yield f"not well-formed: {answer.body!r} of {document!r}"
 
 
@@ -153,9 +308,9 @@ def _check_relevant(answer: Answer, own: Opinion, document: bytes) -> Iterator[s
     if answer.status != 200:
         yield f"the relevant part is answered {answer.status}: {document!r}"
         return
-    left = verdict.opinion(answer.body)
+    left = opinion(answer.body)
     if left.tree is None or own.tree is None:
         yield f"the relevant part is not well-formed: {left.reason}: {answer.body!r} of {document!r}"
         return
-    if verdict.canonical(left.tree) != verdict.without_irrelevant(own.tree):
+    if canonical(left.tree) != without_irrelevant(own.tree):
         yield f"the relevant part is another: {answer.body!r} of {document!r}"

@@ -1,23 +1,33 @@
-"""The three kinds of fuzzing as functions: so many requests against a service, and what they showed."""
+"""The three kinds of fuzzing as functions: so many requests against a service, and what they showed.
+
+``FUZZ_REQUESTS`` in the environment says how many the long run makes, more or less; ``FUZZ_SEED`` repeats one.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
+import click
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.rigs import processes
-from tests.rigs.fuzz import described, interface, judge, odd
-from tests.rigs.fuzz.bodies import Bodies, Place, places
+from tests.rigs.fuzz import interface, judge
+from tests.rigs.fuzz.bodies import DIFFERENCES, Bodies, Place, places
 from tests.rigs.fuzz.documents import definitions, documents
 from tests.rigs.fuzz.judge import Exchange, Request, exchange
-from tests.rigs.report import Tally
-from tests.service import Service
+from tests.rigs.fuzz.made import described, odd
+from tests.rigs.report import Report, Tally
+from tests.service import Service, running
 
 _MOST_VIOLATIONS = 20
 _ROUND = 10
@@ -76,6 +86,45 @@ class Job:
     seed: int | None
 
 
+_SHARES = {"described": 0.7, "odd": 0.12, "XML": 0.18}
+"""Which part of the requests is of which kind."""
+
+_PARTS = 2
+"""Every kind is done in so many jobs of its own seed, because making requests takes longer than serving them."""
+
+_WARMING = 0.1
+_MOST_MEMORY = 16 << 10
+"""KiB by which the memory of a worker may grow after it is warm."""
+
+_THREADS = 8
+"""Of a worker, besides those that answer requests."""
+
+
+def long_run(report: Report, directory: Path) -> None:
+    """Make at least 20,000 requests in both dialects."""
+    requests = int(os.environ.get("FUZZ_REQUESTS", "29000"))
+    first = int(os.environ.get("FUZZ_SEED") or secrets.randbelow(1_000_000_000))
+    click.echo(f"seed {first}; two services, about {requests} requests")
+    context, differences = multiprocessing.get_context("spawn"), Counter[str]()
+    with ProcessPoolExecutor(_PARTS, mp_context=context) as pool:
+        for dialect in _PREFIXES:
+            with running(directory / dialect, dialect=dialect, workers=2, threads=_THREADS) as service:
+                few = round(requests / 2 * _WARMING / len(_SHARES))
+                together("warming", [job for kind in _SHARES for job in _jobs(kind, service, few, first)], pool.map)
+                for kind, share in _SHARES.items():
+                    jobs = _jobs(kind, service, round(requests / 2 * share), first + _PARTS)
+                    totals = measured(service, jobs, most_memory=_MOST_MEMORY, threads=_THREADS, runs=pool.map)
+                    differences += totals.differences
+                    report.add(totals)
+    for name, count in sorted(differences.items()):
+        decision = DIFFERENCES.get(name, "a violation")
+        report.add_row(("service and libxml2 differ", "documents", "decision"), (name, count, decision))
+
+
+def _jobs(kind: str, service: Service, requests: int, first: int) -> list[Job]:
+    return [Job(kind, service.port, service.dialect, requests // _PARTS, first + part) for part in range(_PARTS)]
+
+
 def run(job: Job) -> RunTotals:
     return _KINDS[job.kind](job)
 
@@ -102,7 +151,7 @@ def measured(
     """
     before = processes.held(service)
     totals = together(f"{service.dialect}, {jobs[0].kind}", jobs, runs)
-    after, strays = processes.held(service), processes.strays(service)
+    after, strays = processes.held(service, before), processes.strays(service)
     most_threads = threads + processes.OTHER_THREADS
     for what in (*processes.growth(before, after, most_memory=most_memory, most_threads=most_threads), *strays):
         totals.complain(what)
@@ -117,7 +166,7 @@ def measured(
 def _described(job: Job) -> RunTotals:
     """Requests made from the documented interface, each below every prefix; in rounds, to have something to read."""
     totals, ask = _asking(job)
-    strategies = list(described.strategies(job.dialect))
+    strategies = list(described(job.dialect))
     each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
     rounds = max(1, each // _ROUND)
     for number in range(rounds):
@@ -129,7 +178,7 @@ def _described(job: Job) -> RunTotals:
 
 def _odd(job: Job) -> RunTotals:
     totals, ask = _asking(job)
-    _repeat(job, job.requests, odd.requests(job.dialect, _PREFIXES[job.dialect].encode()), ask)
+    _repeat(job, job.requests, odd(job.dialect, _PREFIXES[job.dialect].encode()), ask)
     return totals
 
 
