@@ -15,14 +15,16 @@ def refusing(code: int = errno.EIO) -> Callable[..., NoReturn]:
     return refuse
 
 
-def ending(calls: int, real: Callable[..., object]) -> Callable[..., object]:
+def ending(
+    calls: int, real: Callable[..., object], error: BaseException | type[BaseException] = KeyboardInterrupt
+) -> Callable[..., object]:
     """The call, until it has been made so often; then an error each time, as if the process had been killed there."""
     left = [calls]
 
     def call(*arguments: object) -> object:
         left[0] -= 1
         if left[0] < 0:
-            raise KeyboardInterrupt
+            raise error
         return real(*arguments)
 
     return call

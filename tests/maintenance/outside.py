@@ -75,27 +75,6 @@ def link_to_the_same(site: Site, name: str) -> None:
     site.place(name).symlink_to(outside)
 
 
-def link_to_a_directory(site: Site, name: str) -> None:
-    site.place(name).symlink_to(site.canary / "directory")
-
-
-def link_to_a_file(site: Site, name: str) -> None:
-    site.place(name).symlink_to(site.canary / "file")
-
-
-def link_to_nothing(site: Site, name: str) -> None:
-    site.place(name).symlink_to(site.canary / "missing")
-
-
-def link_to_itself(site: Site, name: str) -> None:
-    path = site.place(name)
-    path.symlink_to(path.name)
-
-
-def pipe(site: Site, name: str) -> None:
-    os.mkfifo(site.place(name))
-
-
 def listening_socket(site: Site, name: str) -> None:
     path = site.place(name)
     before = Path.cwd()
@@ -105,10 +84,6 @@ def listening_socket(site: Site, name: str) -> None:
             made.bind(path.name)
     finally:
         os.chdir(before)
-
-
-def zeros(site: Site, name: str) -> None:
-    os.mknod(site.place(name), stat.S_IFCHR | 0o640, os.makedev(1, 5))
 
 
 def sparse(site: Site, name: str) -> None:
@@ -127,14 +102,22 @@ def hard_link(site: Site, name: str) -> None:
     os.link(outside, site.place(name))
 
 
-Plant = Callable[[Site, str], None]
-IN_DIRECTORIES: tuple[Plant, ...] = (link_to_the_same, link_to_a_directory, link_to_nothing, link_to_itself, pipe)
-IN_FILES: tuple[Plant, ...] = (
-    *(link_to_the_same, link_to_a_file, link_to_nothing, link_to_itself),
-    *(pipe, listening_socket, zeros, sparse, hard_link),
-)
-PLANTS = tuple((plant, name) for plant in IN_DIRECTORIES for name in DIRECTORIES) + tuple(
-    (plant, name) for plant in IN_FILES for name in FILES
+PLANTS: dict[str, Callable[[Site, str], object]] = {
+    "link to the same": link_to_the_same,
+    "link to a directory": lambda site, name: site.place(name).symlink_to(site.canary / "directory"),
+    "link to a file": lambda site, name: site.place(name).symlink_to(site.canary / "file"),
+    "link to nothing": lambda site, name: site.place(name).symlink_to(site.canary / "missing"),
+    "link to itself": lambda site, name: site.place(name).symlink_to(Path(name).name),
+    "pipe": lambda site, name: os.mkfifo(site.place(name)),
+    "socket": listening_socket,
+    "zeros": lambda site, name: os.mknod(site.place(name), stat.S_IFCHR | 0o640, os.makedev(1, 5)),
+    "sparse": sparse,
+    "hard link": hard_link,
+}
+IN_DIRECTORIES = ("link to the same", "link to a directory", "link to nothing", "link to itself", "pipe")
+TRAPS = (
+    *((plant, name) for plant in IN_DIRECTORIES for name in DIRECTORIES),
+    *((plant, name) for plant in PLANTS if plant != "link to a directory" for name in FILES),
 )
 """All traps and their names."""
 
@@ -173,7 +156,7 @@ def user(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def planted(source: Path, directory: Path, plant: Plant, name: str, user: int) -> Iterator[Site]:
+def planted(source: Path, directory: Path, plant: str, name: str, user: int) -> Iterator[Site]:
     """Copy a tree, plant a trap in it and give all of it to a user; fail if the canary changes."""
     site = Site(directory / "data", directory / "canary")
     directory.mkdir()
@@ -182,7 +165,7 @@ def planted(source: Path, directory: Path, plant: Plant, name: str, user: int) -
     (site.canary / "directory/below").mkdir(parents=True)
     for path in (site.canary / "file", site.canary / "directory/file", site.canary / "directory/below/file"):
         path.write_bytes(b"important")
-    plant(site, name)
+    PLANTS[plant](site, name)
     for each in (directory, *directory.rglob("*")):
         os.chown(each, user, user, follow_symlinks=False)
     _age(site.canary)

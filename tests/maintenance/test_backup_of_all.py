@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -16,6 +17,7 @@ from persistence.services.moves import Move
 from persistence.storage import files
 from tests.cli.command_runner import Command
 from tests.cli.several import HERE, SCAN, THERE, Several, files_below
+from tests.failing import ending
 from tests.maintenance.test_backup import is_as_listed
 from tests.postgresql.server import Server, fresh_schema, requires_postgresql
 
@@ -65,16 +67,9 @@ def test_the_next_backup_links_what_has_not_changed_and_bodies_that_are_older_no
 def test_an_interrupted_restore_of_all_goes_on(place: Several, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     saved = backup(place)
     other = place.settings_for(place.directory / "other")
-    write_new, written = files.write_new, list[str]()
-
-    def fail(path: str, *arguments: object) -> None:
-        written.append(path)
-        if len(written) == at:
-            raise OSError(28, "No space left on device")
-        write_new(path, *arguments)  # type: ignore[arg-type]
-
+    full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patched:
-        patched.setattr(files, "write_new", fail)
+        patched.setattr(files, "write_new", ending(at - 1, files.write_new, full))
         done = place.run("restore", str(saved), file=other)
         assert "No space left on device" in done.errors[-1]
     for name in ("data", "disk2"):

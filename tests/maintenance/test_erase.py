@@ -19,6 +19,7 @@ from persistence.errors import DiskError
 from persistence.maintenance import backup as backups
 from persistence.storage import files, store
 from tests import orders
+from tests.failing import ending
 from tests.in_process import serving
 from tests.maintenance import kills
 from tests.maintenance.test_backup import backup
@@ -171,16 +172,9 @@ def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
     workshop.close()
     file = tmp_path / "certificate.json"
     own = ("--yes", "--certificate", str(file))
-    removals, really = [], backups.remove_copies
-
-    def once(*arguments: Any) -> None:
-        if removals:
-            raise DiskError("the disk refuses")
-        removals.append(arguments)
-        really(*arguments)
-
     with monkeypatch.context() as patched:
-        patched.setattr(backups, "remove_copies", once)
+        refusing = ending(1, backups.remove_copies, DiskError("the disk refuses"))
+        patched.setattr(backups, "remove_copies", refusing)
         options = ("--backups", str(tmp_path / "backups"), "--from-backups", "--reason", "Art. 17")
         assert run(workshop.root, DOCUMENT, *options, *own).exit_code == 1
     begun = json.loads(file.read_text())

@@ -6,9 +6,8 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from persistence.storage.layout import JOURNAL, Layout
 from tests import orders
+from tests.maintenance.cases import Case, Inflict
 from tests.maintenance.workshop import Workshop
 from tests.opened import opened
 from tests.orders import ORDER
@@ -34,7 +34,6 @@ from tests.sidecars import copied
 D1 = "acme/order/data/d-1"
 DRAFT = "acme/order/draft/d-4"
 INDEX = ".index/acme/order"
-Inflict = Callable[[Workshop], object]
 
 
 def index_at(root: Path) -> TreeIndex:
@@ -122,17 +121,7 @@ def leave_notes(workshop: Workshop) -> None:
     os.utime(log, (time.time() - 100,) * 2)
 
 
-@dataclass(frozen=True)
-class Case:
-    name: str
-    inflict: Inflict
-    kind: str
-    path: str = INDEX
-
-    def __str__(self) -> str:
-        return self.name
-
-
+of_index = partial(Case, path=INDEX)
 STALE = (
     Case("another document", put_a_document_there, "index-stale", "acme/order/data/d-9"),
     Case("removed document", remove(D1), "index-stale", D1),
@@ -141,15 +130,15 @@ STALE = (
 )
 CASES = (
     *STALE,
-    Case("miscounted", sql("UPDATE partition SET documents = documents + 1 WHERE draft = 0"), "index-damaged"),
-    Case("lost partition", sql("DELETE FROM partition WHERE draft = 1"), "index-damaged"),
-    Case("cut off", lambda tree: os.truncate(current(tree), current(tree).stat().st_size // 2), "index-damaged"),
-    Case("written over", lambda tree: current(tree).write_bytes(b"no index\n" * 1000), "index-damaged"),
-    Case("lost file", lambda tree: current(tree).unlink(), "index-damaged"),
-    Case("lost table", sql("DROP TABLE partition"), "index-damaged"),
-    Case("old index", leave(f"{fresh_id()}.sqlite"), "stray-temporary"),
-    Case("unfinished index", leave(f"{fresh_id()}.sqlite-staged"), "stray-temporary"),
-    Case("unfinished pointer", leave("current.4711"), "stray-temporary"),
+    of_index("miscounted", sql("UPDATE partition SET documents = documents + 1 WHERE draft = 0"), "index-damaged"),
+    of_index("lost partition", sql("DELETE FROM partition WHERE draft = 1"), "index-damaged"),
+    of_index("cut off", lambda tree: os.truncate(current(tree), current(tree).stat().st_size // 2), "index-damaged"),
+    of_index("written over", lambda tree: current(tree).write_bytes(b"no index\n" * 1000), "index-damaged"),
+    of_index("lost file", lambda tree: current(tree).unlink(), "index-damaged"),
+    of_index("lost table", sql("DROP TABLE partition"), "index-damaged"),
+    of_index("old index", leave(f"{fresh_id()}.sqlite"), "stray-temporary"),
+    of_index("unfinished index", leave(f"{fresh_id()}.sqlite-staged"), "stray-temporary"),
+    of_index("unfinished pointer", leave("current.4711"), "stray-temporary"),
     Case("lost form", lose_a_form, "stray-temporary", ".index/acme/gone"),
     Case("notes", leave_notes, "index-notes", JOURNAL),
 )
@@ -160,9 +149,9 @@ DEEP = (
     Case("changed value", sql(A_VALUE), "index-wrong", D1),
     Case("lost entry", sql("DELETE FROM entry WHERE fold = 'ada'"), "index-wrong", D1),
     Case("changed text", sql(A_TEXT), "index-wrong", D1),
-    Case("lost text in the index of texts", sql("DELETE FROM free_text_data WHERE id > 10"), "index-damaged"),
-    Case("added entry", sql(AN_ENTRY), "index-damaged"),
-    Case("garbled page", garble_a_page, "index-damaged"),
+    of_index("lost text in the index of texts", sql("DELETE FROM free_text_data WHERE id > 10"), "index-damaged"),
+    of_index("added entry", sql(AN_ENTRY), "index-damaged"),
+    of_index("garbled page", garble_a_page, "index-damaged"),
 )
 
 

@@ -23,7 +23,7 @@ from persistence.maintenance.backup import Backup
 from persistence.storage.stored_revision import Integrity
 from tests import forkserver
 from tests.maintenance import outside
-from tests.maintenance.outside import NOBODY, PLANTS, Plant, planted
+from tests.maintenance.outside import NOBODY, TRAPS, planted
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Workshop, furnished
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be others")
@@ -91,7 +91,7 @@ def ask(root: Path) -> None:
         workshop.client.delete(f"/crud/{DATA}")
 
 
-def everything(source: Path, directory: Path, planting: tuple[Plant, str], who: str, *, least: bool = False) -> None:
+def everything(source: Path, directory: Path, planting: tuple[str, str], who: str, *, least: bool = False) -> None:
     """Do all that commands and requests do, or the ``least``, each on a tree in which the same was planted."""
     plant, name = planting
     as_user = who == "the user"
@@ -122,32 +122,29 @@ def check_owners(root: Path, user: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("who", ["root", "the user"])
 @pytest.mark.parametrize(
-    ("plant", "name"),
-    [pytest.param(*each, marks=pytest.mark.xdist_group(f"outside-{each[0].__name__}")) for each in PLANTS],
-    ids=lambda each: each if isinstance(each, str) else each.__name__,
+    ("plant", "name"), [pytest.param(*each, marks=pytest.mark.xdist_group(f"outside-{each[0]}")) for each in TRAPS]
 )
-def test_nothing_leaves_the_tree(source: Path, open_directory: Path, plant: Plant, name: str, who: str) -> None:
+def test_nothing_leaves_the_tree(source: Path, open_directory: Path, plant: str, name: str, who: str) -> None:
     everything(source, open_directory / "case", (plant, name), who)
 
 
 @pytest.mark.parametrize(
     ("plant", "name", "who"),
     [
-        (outside.link_to_a_directory, ".trash", "root"),
-        (outside.link_to_the_same, ".locks", "root"),
-        (outside.link_to_the_same, ".index/app/form", "root"),
-        (outside.link_to_the_same, "app/form/data/document/.history", "root"),
-        (outside.link_to_the_same, "app/form/data", "the user"),
-        (outside.link_to_the_same, "layout.json", "root"),
-        (outside.pipe, "app/form/data/document/scan.bin.json", "the user"),
-        (outside.pipe, ".locks/service", "root"),
-        (outside.zeros, "app/form/data/document/data.xml.json", "root"),
-        (outside.sparse, "app/form/data/document/scan.bin.json", "the user"),
-        (outside.hard_link, "app/form/data/document/.data.xml.json", "root"),
+        ("link to a directory", ".trash", "root"),
+        ("link to the same", ".locks", "root"),
+        ("link to the same", ".index/app/form", "root"),
+        ("link to the same", "app/form/data/document/.history", "root"),
+        ("link to the same", "app/form/data", "the user"),
+        ("link to the same", "layout.json", "root"),
+        ("pipe", "app/form/data/document/scan.bin.json", "the user"),
+        ("pipe", ".locks/service", "root"),
+        ("zeros", "app/form/data/document/data.xml.json", "root"),
+        ("sparse", "app/form/data/document/scan.bin.json", "the user"),
+        ("hard link", "app/form/data/document/.data.xml.json", "root"),
     ],
-    ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_what_is_planted_leads_nowhere(source: Path, open_directory: Path, plant: Plant, name: str, who: str) -> None:
+def test_what_is_planted_leads_nowhere(source: Path, open_directory: Path, plant: str, name: str, who: str) -> None:
     """A few of the cases of ``test_nothing_leaves_the_tree``."""
     everything(source, open_directory / "case", (plant, name), who, least=True)
 

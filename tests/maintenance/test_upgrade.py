@@ -11,6 +11,7 @@ import pytest
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.maintenance import upgrade as upgrades
 from persistence.maintenance.upgrade import STEPS, UpgradeStep, add_checksums, steps_due, upgrade
+from tests.failing import ending
 from tests.maintenance.workshop import DATA, NEW, Workshop, furnished
 from tests.sidecars import of_format_2, said
 
@@ -74,16 +75,8 @@ def test_an_interrupted_upgrade_without_steps_left_is_finished(old: Path) -> Non
 
 def test_sidecars_that_were_written_aside_are_written_again(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run was killed between the files and their names: nothing is lost, whatever it had renamed."""
-    renamed: list[str] = []
-
-    def rename(source: str, target: str) -> None:
-        if len(renamed) == 3:
-            raise KeyboardInterrupt
-        renamed.append(target)
-        os.rename(source, target)
-
     with monkeypatch.context() as patch:
-        patch.setattr(upgrades.files, "rename", rename)
+        patch.setattr(upgrades.files, "rename", ending(3, os.rename))
         with pytest.raises(KeyboardInterrupt):
             add_checksums(str(old))
     assert list(old.rglob(".*~sealed"))

@@ -228,12 +228,9 @@ def test_one_connection_is_enough_for_many_threads_that_begin_forms(
 
 _NODE = """
 import sys, time
-from functools import partial
 from pathlib import Path
 from persistence.postgresql import database_index
 from persistence.postgresql.index_rows import IndexRows
-from tests.waiting import PATIENCE, at_once, eventually
-from tests.opened import opened
 from tests.postgresql.indexing import IndexedDatabase
 database_index.REREAD_AT_ONCE, database_index._READERS = 2, 2
 reread = IndexRows.reread
