@@ -74,7 +74,6 @@ FILES_ONLY = {
     "test_remote_faults.py::test_a_service_without_keys_passes_no_key_on": _ELSEWHERE,
     "test_remote_faults.py::test_the_body_is_there_and_the_record_here": _ELSEWHERE,
     "test_remote_faults.py::test_without_its_body_an_attachment_is_damage_and_not_absent": _ELSEWHERE,
-    "test_remote_faults.py::test_attachments_of_a_draft_go_with_it": _ELSEWHERE,
     "test_remote_faults.py::test_older_bodies_are_not_taken_for_the_one_there_is": _ELSEWHERE,
     "test_remote_faults.py::test_older_bodies_are_found_in_the_history_of_the_other_service": _ELSEWHERE,
     "test_remote_faults.py::test_an_older_body_that_is_not_there_any_more_is_501": _ELSEWHERE,

@@ -36,7 +36,7 @@ from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.maintenance.reports import in_words
 from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.permissions import ANONYMOUS, Bearer, User
+from persistence.model.permissions import Bearer, User
 from persistence.model.queries import (
     Comparison,
     ControlFilter,
@@ -316,7 +316,7 @@ def diff(
         codec = EncryptionCodec(options.at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = histories.RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        lines = comparing.lines(pair, Bearer(ANONYMOUS), histories.DiffOptions(**shown), as_json=is_json())
+        lines = comparing.lines(pair, Bearer(), histories.DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)

@@ -291,11 +291,12 @@ class UnusableMark:
 
 def unusable_marks(stored: bytes, *, is_checked: bool = False) -> tuple[UnusableMark, ...]:
     """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE`` (see ``on_tree``)."""
-
-    def marks(tree: Tree) -> tuple[UnusableMark, ...]:
-        return tuple(islice(unusable_marks_in(tree), MOST_UNUSABLE))
-
-    return on_tree(stored, marks, is_stored=True, is_checked=is_checked)
+    return on_tree(
+        stored,
+        lambda tree: tuple(islice(unusable_marks_in(tree), MOST_UNUSABLE)),
+        is_stored=True,
+        is_checked=is_checked,
+    )
 
 
 def unusable_marks_in(tree: Tree) -> Iterator[UnusableMark]:

@@ -249,12 +249,11 @@ class _Comparison:
             if inner.is_iteration:
                 yield from self._iterations(before, after, name, inner, place)
                 continue
-            is_around_iterations = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
-            if before and not after and not is_around_iterations:
+            if before and not after and not inner.iteration:
                 yield Difference(DiffKind.ELEMENT_REMOVED, inner, here)
                 continue
             # In new data, the element around it, or its iteration, is what was added.
-            if after and not before and not is_around_iterations and older is not NO_DATA:
+            if after and not before and not inner.iteration and older is not NO_DATA:
                 yield Difference(DiffKind.ELEMENT_ADDED, inner, here)
             yield from self.within(before[0] if before else NO_DATA, after[0] if after else NO_DATA, inner, here)
             self.differs_elsewhere |= [each.digest for each in before[1:]] != [each.digest for each in after[1:]]

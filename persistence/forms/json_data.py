@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lxml import etree
@@ -139,7 +139,9 @@ class _Merge:
             path = f"{at}/{name}" if at else name
             inner, children = node.inside.get(name), by_name.get(name, [])
             if inner is None and not children:
-                raise BadRequestError(_unknown(path, name, (*node.inside, *by_name)))
+                near = similar(name[:LONGEST_SHOWN], (*node.inside, *by_name))
+                hint = f"; the nearest is {near!r}" if near else ""
+                raise BadRequestError(f"the form has no {_shown(path)!r}{hint}")
             if inner is not None and inner.is_iteration:
                 self._write_rows(element, name, inner, value, path)
             elif len(children) > 1:
@@ -242,11 +244,6 @@ def _scalar(value: Any, path: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     raise BadRequestError(f"{_shown(path)} must be a text, a number, true, false or null")
-
-
-def _unknown(path: str, name: str, known: Iterable[str]) -> str:
-    near = similar(name[:LONGEST_SHOWN], known)
-    return f"the form has no {_shown(path)!r}" + (f"; the nearest is {near!r}" if near else "")
 
 
 def _shown(path: str) -> str:

@@ -150,8 +150,8 @@ class Backup:
                     runs[name] = StorageBackup(database, saved[name], self.bodies_of)
             for name, run in runs.items():
                 for problem in run.run():
+                    self.folders += problem is None
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
-                self.folders += run.folders
             for path, data in self.extra.items():
                 backup.write(path, data, backup_files.SECRET_MODE)
             manifest = backup_files.Manifest(backup_files.FORMAT, parts, self.needed_keys, self.saved_keys)

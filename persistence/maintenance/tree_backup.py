@@ -76,13 +76,12 @@ class TreeBackup:
     """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths."""
 
     # ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    # distinguishes edits by hand from damage. ``folders`` counts those that are done.
+    # distinguishes edits by hand from damage.
     tree: FolderTree
     part: PartFiles
     bodies_of: BodiesOf
     attachments: Mapping[str, PartFiles]
     integrity: Integrity
-    folders: int = 0
 
     def run(self) -> Iterator[str | None]:
         """Save the tree: yield ``None`` for a folder that is done, and a line for each problem."""
@@ -90,7 +89,6 @@ class TreeBackup:
         for item in self.tree.walk():
             if isinstance(item, Folder):
                 yield from (problem.removeprefix(above) for problem in self._save(item))
-                self.folders += 1
                 yield None
             elif item.kind is not FindingKind.FOREIGN:
                 yield f"{item.path.removeprefix(above)}: {item.what}; it is not saved"
@@ -345,22 +343,20 @@ _LAYOUT = Layout("")
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
+    """Saves a database as ``part``."""
 
     # ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
     database: MaintainedDatabase
     part: PartFiles
     bodies_of: BodiesOf
-    folders: int = 0
 
     def run(self) -> Iterator[str | None]:
-        """Save the storage: yield ``None`` for a folder that is done, and a line for each problem."""
+        """Save the storage: yield ``None`` for a document, draft or version that is done, a line for each problem."""
         self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), 0)  # which has no time in the storage
         with self.database.snapshot():
             for form in self.database.storage.forms():
                 for main in mains_of(self.database.storage, form):
                     yield from self._save(main)
-                    self.folders += 1
                     yield None
 
     def _save(self, main: Address) -> Iterator[str]:

@@ -43,16 +43,16 @@ class User:
     is_nameless: bool = field(default=False, compare=False)
 
 
+ANONYMOUS = User()
+_NAMELESS = User(is_nameless=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """A caller and the access token of the request, which nobody has verified yet (spec crud 6.6)."""
 
-    user: User
+    user: User = ANONYMOUS
     token: str | None = None
-
-
-ANONYMOUS = User()
-_NAMELESS = User(is_nameless=True)
 
 
 class _RoleJson(msgspec.Struct, omit_defaults=True):

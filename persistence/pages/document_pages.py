@@ -251,7 +251,7 @@ class DocumentPages:
         options = histories.DiffOptions(language, in_removed=True)
         before = shown.route.storage.read(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(ANONYMOUS), options)
+        differing = histories.RevisionDiffs(self.documents).compared(pair, Bearer(), options)
         rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
         for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:

@@ -137,7 +137,7 @@ class Leasing:
         stored = next((each for each in found if each is not None and not each.deleted), None)
         if self.access is not None and enforces and (stored is not None or creates):
             newest = route.catalog.latest_version(address.form) or 1
-            self.access.to_write(rules.subject_of(route, main, stored, newest), caller.user, caller.token)
+            self.access.to_write(rules.subject_of(route, main, stored, newest), caller)
         return stored
 
     def _enforces(self, route: Route) -> bool:
@@ -245,7 +245,7 @@ class Documents:
                 main = rules.must_live(route.storage.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
             subject = rules.subject_of(route, address, main.sidecar, 0)
-            operations = self.access.allow(rules.READING, subject, get.user, get.token)
+            operations = self.access.allow(rules.READING, subject, get)
         except Exception:
             found.close()
             raise
@@ -404,7 +404,7 @@ class Documents:
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
-            self.access.to_delete(rules.subject_of(route, address, own.sidecar, 0), delete.user, None)
+            self.access.to_delete(rules.subject_of(route, address, own.sidecar, 0), Bearer(delete.user))
             with protecting(route, address, delete.user):
                 writer.delete(address, rules.tombstone_of(own, delete.user), over=own)
                 forget_history(route, writer, address)
@@ -419,7 +419,7 @@ class Documents:
         if main is None or main.deleted:
             return False
         try:
-            self.access.allow(rules.READING, rules.subject_of(route, address, main, 0), asked.user, token)
+            self.access.allow(rules.READING, rules.subject_of(route, address, main, 0), Bearer(asked.user, token))
         except errors.ForbiddenError:
             return False
         return True
@@ -479,7 +479,7 @@ class Documents:
             if definition.version != version:
                 definition = route.catalog.of(route.form, version)
             self.require_published(route, definition)
-        operations = self.access.to_write(subject, put.user, put.token)
+        operations = self.access.to_write(subject, put)
         if definition.version != version:  # read only for who has the permission
             definition = route.catalog.of(route.form, version)
         is_only = own is None and counts(address) and rules.is_singleton(definition.published, route.properties)
@@ -501,7 +501,7 @@ class Documents:
         versions.must_equal(number, own.sidecar.version, address)
         document = own if address.is_main else rules.must_live(main, address.main)
         subject = rules.subject_of(route, address, document.sidecar, 0)
-        operations = self.access.to_delete(subject, delete.user, delete.token)
+        operations = self.access.to_delete(subject, delete)
         return rules.Removed(own.sidecar.version, None, operations), rules.tombstone_of(own, delete.user)
 
     def checked(

@@ -70,7 +70,7 @@ class ForcedDeletes:
         number = self.documents.admitted(route, address, get.version, None)
         versions.must_equal(number, found.sidecar.version, address)
         subject = subject_of(route, address, found.sidecar, 0)
-        return Read(address, found, self.access.allow(READING, subject, get.user, get.token))
+        return Read(address, found, self.access.allow(READING, subject, get))
 
     def delete(self, address: DocumentAddress, delete: Delete, instant: Instant | None) -> Removed:
         """Remove the revision of an instant, or without one an attachment with all its revisions."""
@@ -157,7 +157,7 @@ class ForcedDeletes:
         operations: Operations | None = None
         if self.access is not None:
             subject = subject_of(route, address, found.sidecar, 0)
-            operations = self.access.allow(PURGING, subject, delete.user, delete.token)
+            operations = self.access.allow(PURGING, subject, delete)
         return Removed(found.sidecar.version, None, operations)
 
 

@@ -245,7 +245,7 @@ class Histories:
             facts = (sidecar.version, sidecar.creator, sidecar.group, sidecar.organization)
             if facts not in known:
                 try:
-                    access.allow(READING, subject_of(route, address, sidecar, 0), reader.user, reader.token)
+                    access.allow(READING, subject_of(route, address, sidecar, 0), reader)
                     known[facts] = True
                 except (ForbiddenError, DamagedError, RemoteFailureError):
                     known[facts] = False
@@ -260,11 +260,11 @@ class Histories:
             return [range(revisions.total)]
         if not address.is_main:
             main = must_live(route.storage.read(address.main, content=False), address.main)
-            self.access.allow(READING, subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, main.sidecar, 0), reader)
             return [range(revisions.total)]
         current = revisions.revision(0)
         if current is not None and current.sidecar is not None:
-            self.access.allow(READING, subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, current.sidecar, 0), reader)
         lives = _readable_lives(revisions, may_read)
         if not lives and (current is None or current.sidecar is None):
             raise RemoteFailureError(f"the data of {address} in another service is damaged")
@@ -513,7 +513,7 @@ def republish(
             return None
         sidecar = older.sidecar
         version, kind = VersionRequest(number=address.version), sidecar.content_type
-        put = Put(version, user=asked.user, content_type=kind, restores=sidecar)
+        put = Put(asked.user, version=version, content_type=kind, restores=sidecar)
         pieces = Read(address, older, None).pieces()
         with definitions.receiving(address, kind, pieces) as (upload, received):
             if sidecar.digest not in (None, received.digest):

@@ -83,15 +83,13 @@ class ImportWriter:
     route: Route
     plan: ImportPlan
     latest: Instant
-    notes: list[str] = field(default_factory=list)
     _holders: dict[tuple[Collection, str], str] | None = None
 
     def check(self) -> None:
         for _ in self._batches():
             continue
 
-    def write(self) -> int:
-        count = 0
+    def write(self) -> None:
         for batch in self._batches():
             first = batch[0].revision.address
             with ExitStack() as held:
@@ -104,14 +102,12 @@ class ImportWriter:
             has_main = any(each.revision.address.is_main for each in batch)
             if reports is not None and isinstance(first, DefinitionAddress) and has_main:
                 update_views(reports, self.plan.storage, first.main)
-            count += len(batch)
-        return count
 
     def _batches(self) -> Iterator[list[ReceivedRevision]]:
         placed = self.plan.placed
         for revision in placed:
             check_facts(revision.facts, self.latest)
-            self.notes += revision.facts.notes
+            self.plan.notes += revision.facts.notes
         # Attachments that are encrypted here must be stored before data can refer to them as encrypted.
         first = next((each for each in placed if each.exact is None and not each.address.is_main), None)
         by_data = (
@@ -149,7 +145,7 @@ class ImportWriter:
         kind = revision.facts.content_type if sidecar is None else sidecar.content_type
         receipt = receiving(self.plan.storage, address, kind or type_by_name(address), chunks)
         upload, content = opened.enter_context(receipt)
-        self.notes += (mark.cause for mark in marks_without_effect(upload, content))
+        self.plan.notes += (mark.cause for mark in marks_without_effect(upload, content))
         if isinstance(address, DocumentAddress) and is_encrypted and sidecar is not None:
             self._require_key(address, sidecar, upload)
         return ReceivedRevision(revision, version, upload, content, encoded)
@@ -211,7 +207,7 @@ class ImportWriter:
         if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
             writer.discard_draft(address.form, address.document)
         if not self.plan.is_exact:
-            self.notes.append("another service gives its own times, owners and entity tags to revisions")
+            self.plan.notes.append("another service gives its own times, owners and entity tags to revisions")
 
     def _require_no_conflict(self, revision: ImportedRevision) -> None:
         address = revision.address
@@ -245,7 +241,7 @@ class ImportWriter:
             try:
                 has_views = wants_flat_views(self.route, is_asked=sidecar.flat_view)
             except errors.NotSupportedError:
-                self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
+                self.plan.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
             sidecar = msgspec.structs.replace(sidecar, flat_view=has_views)
         return sidecar
 
@@ -313,11 +309,10 @@ class Importer:
             plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
             plan.add(unit)
             writer = ImportWriter(self, route, plan, latest)
-            count = len(plan.placed)
             if options.is_dry:
                 writer.check()
             else:
-                count = writer.write()
+                writer.write()
         except errors.DiskFullError:
             raise
         except errors.PersistenceError as error:
@@ -326,12 +321,11 @@ class Importer:
             return refused(unit.name, error, is_definition=unit.is_definition)
         return TransferOutcome(
             unit.name,
-            TransferResult.IMPORTED if count else TransferResult.UNCHANGED,
+            TransferResult.IMPORTED if plan.placed else TransferResult.UNCHANGED,
             unit.is_definition,
-            placed=count,
             revisions=plan.revisions,
-            notes=tuple(dict.fromkeys((*plan.notes, *writer.notes))),
-            lacks_owner=count > 0 and unit.lacks_owner,
+            notes=tuple(dict.fromkeys(plan.notes)),
+            lacks_owner=bool(plan.placed) and unit.lacks_owner,
             form=None if unit.is_definition else route.form,
         )
 

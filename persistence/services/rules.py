@@ -28,7 +28,6 @@ from persistence.limits import CHUNK, LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form, TokenSubject
 from persistence.model.permissions import (
-    ANONYMOUS,
     CREATE,
     DELETE,
     EVERYBODY,
@@ -36,6 +35,7 @@ from persistence.model.permissions import (
     NOBODY,
     READ,
     UPDATE,
+    Bearer,
     Operations,
     Permissions,
     User,
@@ -58,31 +58,28 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
+class Get(Bearer):
     """A GET, or with ``content`` false a HEAD."""
 
     # ``instant`` selects one revision (spec crud 4.8), or ``as_of`` the one that was current at an instant. ``decrypt``
-    # asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
+    # asks for the plain content of an attachment (spec forms 4.3).
     version: versions.VersionRequest = versions.ABSENT
     instant: Instant | None = None
     as_of: Instant | None = None
     content: bool = True
-    user: User = ANONYMOUS
     data_format: str | None = None
     decrypt: bool = False
-    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
-    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4)."""
+class Put(Bearer):
+    """A PUT; the fields from ``content_type`` on are kept with the revision (spec crud 4.4)."""
 
     # ``holder`` is the path of the element that holds an attachment (spec forms 4.2). Only a proxy sends ``origin`` and
     # ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
     version: versions.VersionRequest = versions.ABSENT
     precondition: versions.Precondition = versions.NO_PRECONDITION
     data_format: str | None = None
-    user: User = ANONYMOUS
     content_type: str | None = None
     valid: bool | None = None
     stage: str | None = None
@@ -92,26 +89,23 @@ class Put:
     holder: str | None = None
     origin: Origin | None = None
     is_singleton: bool = False
-    token: str | None = None
     restores: Sidecar | None = None
 
     @classmethod
     def of(cls, sidecar: Sidecar, user: User) -> Put:
         """Return the PUT that would store a revision again, by a user."""
-        put = cls(versions.VersionRequest(number=sidecar.version), user=user, content_type=sidecar.content_type)
+        put = cls(user, version=versions.VersionRequest(number=sidecar.version), content_type=sidecar.content_type)
         plain = None if sidecar.sealed_hash is not None else sidecar.client_hash
         return replace(put, valid=sidecar.valid, stage=sidecar.stage, source=sidecar.source, client_hash=plain)
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Bearer):
     """A DELETE of one resource, or of all data of a form. Only a proxy sends ``origin``."""
 
     version: versions.VersionRequest = versions.ABSENT
     precondition: versions.Precondition = versions.NO_PRECONDITION
-    user: User = ANONYMOUS
     origin: Origin | None = None
-    token: str | None = None
 
 
 Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]  # Turns stored form data into an answer
@@ -482,19 +476,19 @@ class Access:
     dialect: Dialect
     tokens: AccessTokens
 
-    def to_write(self, subject: Subject, user: User, token: str | None) -> Operations:
+    def to_write(self, subject: Subject, caller: Bearer) -> Operations:
         """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
-            return self.allow((UPDATE,), subject, user, token)
-        return self.allow((CREATE,) if subject.address.is_main else (CREATE, UPDATE), subject, user, token)
+            return self.allow((UPDATE,), subject, caller)
+        return self.allow((CREATE,) if subject.address.is_main else (CREATE, UPDATE), subject, caller)
 
-    def to_delete(self, subject: Subject, user: User, token: str | None) -> Operations:
+    def to_delete(self, subject: Subject, caller: Bearer) -> Operations:
         if subject.is_of_saved:
-            return self.allow((UPDATE, DELETE), subject, user, token)
-        return self.allow((DELETE,) if subject.address.is_main else (DELETE, UPDATE), subject, user, token)
+            return self.allow((UPDATE, DELETE), subject, caller)
+        return self.allow((DELETE,) if subject.address.is_main else (DELETE, UPDATE), subject, caller)
 
-    def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
-        defined = permissions_of(subject.definition, subject.configured)
+    def allow(self, any_of: tuple[str, ...], subject: Subject, caller: Bearer) -> Operations:
+        defined, user = permissions_of(subject.definition, subject.configured), caller.user
         if defined is None:
             return permissions.UNRESTRICTED
         if subject.document is None:
@@ -502,9 +496,9 @@ class Access:
         else:
             owner = subject.document.facts.owner
             allowed = permissions.on_data(defined, user, owner)
-            if token is not None:
+            if caller.token is not None:
                 bound = TokenSubject(subject.address.form, subject.document.version, subject.address.document)
-                granted = self.tokens.operations(token, bound, subject.configured.token_validity)
+                granted = self.tokens.operations(caller.token, bound, subject.configured.token_validity)
                 added = permissions.by_token(defined, user, owner, granted)
                 allowed = permissions.in_order(added.union(allowed.allowed or ()))
         if not allowed.allows(*any_of):
@@ -524,7 +518,7 @@ class AdministratorAccess(Access):
 
     tokens: AccessTokens = AccessTokens(list)
 
-    def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
+    def allow(self, any_of: tuple[str, ...], subject: Subject, caller: Bearer) -> Operations:  # noqa: ARG002 - inherited
         return permissions.UNRESTRICTED
 
 

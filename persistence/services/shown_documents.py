@@ -416,8 +416,7 @@ def _definition_lines(
         if control is not None:
             yield DefinitionLine(depth, label, control.name, control.kind, "/".join(here), control)
         elif inner.name and not (inner.is_iteration and inner.name == node.name):
-            repeats = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
-            kind = "repeat" if inner.is_iteration or repeats else ("section" if label else "grid")
+            kind = "repeat" if inner.is_iteration or inner.iteration else ("section" if label else "grid")
             yield DefinitionLine(depth, label, inner.name, kind, "/".join(here))
             deeper = depth + 1
         yield from _definition_lines(inner, controls, language, here, deeper)

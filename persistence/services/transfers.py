@@ -96,10 +96,10 @@ class TransferResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes."""
+    """The outcome for ``name``: a move has ``placed`` so many new revisions, with ``size`` bytes."""
 
-    # An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
-    # already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
+    # An import has for each file the numbers of ``revisions`` that are new and that were stored already. ``form`` is
+    # that of documents, new or known; one that ``lacks_owner`` came without.
     name: str
     result: TransferResult
     is_definition: bool = False

@@ -215,7 +215,7 @@ class Duplicating:
             with suppress(errors.NotFoundError, errors.DeletedError):
                 found = self.documents.read(source.moved(Collection.DATA, name), Get(user=user, decrypt=True))
                 kind, own = found.found.sidecar.content_type, "/".join(holder.path)
-                put = Put(version, user=user, content_type=kind, holder=own)
+                put = Put(user, version=version, content_type=kind, holder=own)
                 self.documents.write(new.moved(Collection.DATA, name), put, found.pieces())
         put = Put(
             version=version, user=user, content_type=sidecar.content_type, valid=sidecar.valid, stage=sidecar.stage

@@ -17,7 +17,6 @@ from persistence.forms.search_xml import (
     read_form_query,
     read_search_answer,
     read_search_request,
-    write_distinct_request,
     write_search_request,
 )
 from persistence.limits import MOST_CHILDREN, MOST_FILTERS, MOST_TOKENS
@@ -470,28 +469,7 @@ def test_there_is_an_end_to_filters() -> None:
         forms_query(*[one] * (MOST_FILTERS + 1))
 
 
-# Requests as they are sent to another service, and its answers: what is written is read as it was asked
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        Query(),
-        Query(text='a "<free> & text', paths=()),
-        Query(paths=("a/b", "c")),
-        Query(paths=("c", "a"), controls=(ControlFilter("c", _TOKEN, "x & y"),), offset=40, size=20),
-        Query(paths=("c",), controls=(ControlFilter("c", _EXACT, "1"), ControlFilter("c", _SUBSTRING, "2"))),
-        Query(sort=Sort("c", is_descending=False), paths=("b", "c")),
-        Query(sort=Sort(Field.CREATED_BY)),
-        Query(fields=(FieldFilter(Field.CREATED, _GTE, "2024-05-01T00:00:00.000Z"),)),
-        Query(fields=(FieldFilter(Field.WORKFLOW_STAGE, Comparison.EXACT, "done"),), sort=Sort(Field.CREATED)),
-    ],
-)
-def test_a_search_that_was_written_asks_for_the_same(sent: Query) -> None:
-    read = read_search_request(SentQuery([write_search_request(Scope(), sent)]), ANN)
-    assert (read.query.text, read.query.controls, read.query.fields) == (sent.text, sent.controls, sent.fields)
-    assert (read.query.sort, read.query.offset, read.query.size) == (sent.sort, sent.offset, sent.size)
-    assert read.paths[: len(sent.paths or ())] == (sent.paths or ())
+# Requests as they are sent to another service, and its answers; the contract of an index asks for the rest
 
 
 @pytest.mark.parametrize(
@@ -506,11 +484,6 @@ def test_drafts_and_operations_are_asked_for_as_they_were(which: DraftFilter) ->
     written = write_search_request(Scope(drafts=which, any_of=("update", "delete")), Query())
     read = read_search_request(SentQuery([written]), ANN)
     assert (read.drafts, read.any_of) == (which, ("update", "delete"))
-
-
-@pytest.mark.parametrize("by", ["customer/name", Field.CREATED_BY])
-def test_distinct_values_are_asked_for_by_path_or_field(by: Field | str) -> None:
-    assert read_distinct_request(SentQuery([write_distinct_request(by)])) == (by,)
 
 
 def test_an_answer_is_read_with_its_details_and_values_with_empty_ones() -> None:

@@ -108,14 +108,10 @@ def test_the_log_names_the_caller_and_never_a_key(tmp_path: Path) -> None:
 def test_a_trusted_address_needs_no_key_and_another_does(tmp_path: Path) -> None:
     with serving(tmp_path, env=TRUSTING) as service:
         stranger = replace(service, source="127.0.0.2")
-        assert service.raw("GET", PATH, bearer("any")).status == 404
         closed = stranger.raw("GET", PATH, bearer("any"))
         assert (closed.status, closed.cause) == (403, "this service is closed to 127.0.0.2")
         secret = keys_of(tmp_path).add("runtime")
-        negotiate = {"Authorization": "Negotiate YII="}
-        for headers, trusted, strange in (({}, 404, 401), (negotiate, 404, 401), (bearer("wrong"), 401, 401)):
-            assert service.raw("GET", PATH, headers).status == trusted
-            assert stranger.raw("GET", PATH, headers).status == strange
+        assert [each.raw("GET", PATH).status for each in (service, stranger)] == [404, 401]
         assert stranger.raw("GET", PATH, bearer(secret)).status == 404
         for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Remote-Addr", "REMOTE_ADDR"):
             assert stranger.raw("GET", PATH, {name: "127.0.0.1"}).status == 401

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,11 @@ from persistence.properties.properties import Properties
 from tests import orders
 from tests.commands import persistence
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, traces
+from tests.http.test_encryption import raw, save
 from tests.pages.administrator import NAME as ADMINISTRATOR
 from tests.pages.administrator import browser, keys_of, settings
 from tests.searches import control
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
+from tests.service import PUBLIC, V1, Answer, Service, running
 from tests.waiting import eventually
 
 SSN, NOTE, NAME = "person/ssn", "person/kids/note", "person/name"
@@ -53,12 +53,6 @@ def published(service: Service, form: str, definition: bytes = INDEXED) -> str:
     return form
 
 
-def save(service: Service, form: str, document: str = "1", body: bytes | None = None, **own: object) -> None:
-    collection = own.pop("collection", "data")
-    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), **(V1 | own))
-    assert answer.status in (201, 204), answer.cause
-
-
 def search(service: Service, form: str, *conditions: str, kind: str = "search", **own: object) -> Answer:
     return service.post(f"/{kind}/{form}", f"<{kind}>{''.join(conditions)}</{kind}>", **(V1 | own))
 
@@ -77,10 +71,6 @@ def reencrypted(service: Service, form: str, condition: str, documents: list[str
     assert service.raw("POST", f"{PUBLIC}/reencrypt/{form}").status == 200
     eventually(lambda: b'"finished"' in service.raw("GET", f"{PUBLIC}/reencrypt").body)
     eventually(lambda: search(service, form, condition).status == 200 and found(service, form, condition) == documents)
-
-
-def stored(service: Service, form: str, document: str) -> bytes:
-    return replace(service, face=PROVIDER).get(f"{form}/data/{document}/data.xml").body
 
 
 @pytest.mark.parametrize(
@@ -110,7 +100,7 @@ def test_whole_values_of_encrypted_controls_are_found(
 
 def test_nothing_of_values_or_tokens_is_in_an_answer_on_disk_or_in_the_index(service: Service, form: str) -> None:
     save(service, form)
-    written = re.search(TOKEN + rb'="([^"]+)"', stored(service, form, "1"))
+    written = re.search(TOKEN + rb'="([^"]+)"', raw(service, f"{form}/data/1/data.xml").body)
     assert written is not None
     text = written[1].decode()
     answers = (
@@ -149,7 +139,8 @@ def test_a_token_that_a_client_sends_is_dropped(service: Service, form: str) -> 
         b"<ssn>", b'<ssn xmlns:fr="http://orbeon.org/oxf/xml/form-runner" fr:value-encrypted-token="k:forged">'
     )
     save(service, form, body=sent)
-    assert (b"forged" in stored(service, form, "1"), TOKEN in stored(service, form, "1")) == (False, True)
+    stored = raw(service, f"{form}/data/1/data.xml").body
+    assert (b"forged" in stored, TOKEN in stored) == (False, True)
     assert found(service, form, exactly(SSN, SECRETS[0])) == ["1"]
 
 
@@ -189,7 +180,7 @@ def test_values_are_found_through_new_keys_and_a_change_of_the_property(tmp_path
         assert found(service, form, asked) == ["before", "first", "second"]
     with keyed(tmp_path, "") as (service, _):
         reencrypted(service, form, asked, [])
-        assert TOKEN not in stored(service, form, "first")
+        assert TOKEN not in raw(service, f"{form}/data/first/data.xml").body
         assert service.get(f"{form}/data/first/data.xml").body.count(SECRETS[0].encode()) == 1
 
 

@@ -70,9 +70,7 @@ def raw(service: Service, path: str) -> Answer:
 def save(
     service: Service, form: str, document: str = "1", body: bytes | None = None, collection: str = "data", **own: object
 ) -> Answer:
-    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), **V1, **own)
-    assert answer.status in (201, 204), answer.cause
-    return answer
+    return service.save(form, document, body or data(), collection, **own)
 
 
 def attach(

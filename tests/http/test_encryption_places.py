@@ -19,11 +19,11 @@ from persistence.postgresql.database_check import maintained
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_definitions import kinds, run_command
 from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
-from tests.moving.moves import moved
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
+from tests.services.transferring import moved
 from tests.sidecars import resealed
 from tests.waiting import eventually
 

@@ -626,7 +626,7 @@ def real_archive(history: str) -> bytes:
 
 @pytest.mark.parametrize("history", ["exclude", "include"])
 def test_an_archive_of_the_real_system_is_imported(tmp_path: Path, history: str) -> None:
-    """And its export is equal: tests/postgresql/test_commands.py and tests/imports/test_real_layout.py."""
+    """And its export is equal: tests/postgresql/test_commands.py and tests/services/test_import_real_layout.py."""
     kind, archive = {"Content-Type": "application/zip"}, real_archive(history)
     with a_service(tmp_path) as service:
         for query, status in (("?dry-run=true", 404), ("", 200)):

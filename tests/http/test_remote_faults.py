@@ -425,16 +425,6 @@ def test_without_its_body_an_attachment_is_damage_and_not_absent(files: Files, s
     assert split.get(SPLIT_FILE.replace("cat", "dog")).status == 404
 
 
-def test_attachments_of_a_draft_go_with_it(files: Files, holder: Provider, split: Service) -> None:
-    draft = "acme/order/draft/D"
-    assert split.put(f"{draft}/data.xml", Form_Definition_Version=3).status == 201
-    assert split.put(f"{draft}/a.bin", b"a", Form_Definition_Version=3).status == 201
-    assert split.put("acme/order/data/D/data.xml").status == 204
-    (deleted,) = holder.of("DELETE")
-    assert (deleted.path, deleted.headers["Svc-Form-Definition-Version"]) == (f"/crud/{draft}", "3")
-    assert files.kept == {}
-
-
 def test_older_bodies_are_not_taken_for_the_one_there_is(files: Files, split: Service) -> None:
     del files
     path = SPLIT_FILE.replace("cat", "bird")

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.index.damaging import NOTICED, RIGHT, UNNOTICED, WRONG, counted, filled
+from tests.index.test_damage import NOTICED, RIGHT, UNNOTICED, WRONG, counted, filled
 from tests.index.test_racing import RACE, reindexing, republishing
 from tests.rigs.modelled.runs import run
 from tests.rigs.report import Report

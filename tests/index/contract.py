@@ -226,6 +226,9 @@ class IndexContract:
         of_ann = FieldFilter(Field.CREATED_BY, Comparison.EXACT, "ann")
         assert filled.names(fields=(of_ann,)) == ["d-3", "d-1"]
         assert filled.names(text="LOVE") == ["d-1"]
+        filled.save("d-5", 'a &amp; "b"', "&lt;x>", "gone", user="cid")
+        assert filled.names(text='& "B') == filled.names(exact(NAME, 'a & "b"'), exact(TOPICS, "<x>")) == ["d-5"]
+        filled.storage.delete("d-5")
         assert filled.names(exact(STATUS, "open"), text="blue", fields=(of_ann,)) == ["d-3"]
         since = next(hit.facts.modified for hit in filled.search(Query(paths=())).page if hit.document == "d-2")
         assert filled.names(fields=(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, since),)) == ["d-4°", "d-3", "d-2"]
@@ -234,6 +237,12 @@ class IndexContract:
     def test_the_order_of_a_control_or_field(self, filled: Subject) -> None:
         assert filled.names(sort=Sort(NAME, is_descending=False), paths=(NAME,)) == ["d-3", "d-1", "d-2", "d-4°"]
         assert filled.names(sort=Sort(NAME), paths=(NAME,)) == ["d-4°", "d-2", "d-1", "d-3"]
+        assert filled.names(sort=Sort(STATUS, is_descending=False), paths=(NAME, STATUS)) == [
+            "d-2",
+            "d-4°",
+            "d-3",
+            "d-1",
+        ]
         assert filled.names(sort=Sort(Field.CREATED, is_descending=False)) == ["d-1", "d-2", "d-3", "d-4°"]
 
     def test_a_hit_has_the_facts_and_the_values_that_are_asked_for(self, filled: Subject) -> None:
@@ -332,6 +341,9 @@ class IndexContract:
         return filled
 
     def test_data_of_a_deleted_definition_is_found_again_after_reindexing(self, unpublished: Subject) -> None:
+        unpublished.storage.publish(orders.definition(), version=2)
+        unpublished.reindexer.version(unpublished.form, 2)
+        assert unpublished.names(scope=Scope(versions=(1,))) == []
         unpublished.reindexer.version(unpublished.form, 1)
         assert unpublished.names(scope=Scope(versions=(1,))) == ["d-4°", "d-3", "d-2", "d-1"]
 

@@ -23,74 +23,44 @@ _ROUNDS = 2
 Tree = dict[str, tuple[int, bytes]]
 
 
-def delete(_random: Random, path: Path, _other: Path) -> None:
-    path.unlink()
-
-
-def garble(random: Random, path: Path, _other: Path) -> None:
-    path.write_bytes(random.randbytes(random.choice((0, 1, path.stat().st_size, 300))))
-
-
-def truncate(random: Random, path: Path, _other: Path) -> None:
-    os.truncate(path, random.randrange(path.stat().st_size + 1))
-
-
-def blank(_random: Random, path: Path, _other: Path) -> None:
+def blank(path: Path) -> None:
     """Fill the file with zeros, keeping size and time, as a file system without ordered data does after a crash."""
     status = path.stat()
     path.write_bytes(bytes(status.st_size))
     os.utime(path, ns=(status.st_mtime_ns,) * 2)
 
 
-def rename(_random: Random, path: Path, other: Path) -> None:
-    path.rename(other)
+def instead(make: Callable[[Path, Path], object]) -> Damage:
+    """Put something else in the place of a file, which is then beside it."""
+    return lambda _random, path, _other: make(path, path.rename(f"{path}~"))
 
 
-def copy(_random: Random, path: Path, other: Path) -> None:
-    other.unlink(missing_ok=True)
-    shutil.copy2(path, other)
+def over(make: Callable[[Path, Path], object]) -> Damage:
+    return lambda _random, path, other: (other.unlink(missing_ok=True), make(path, other))
 
 
-def copy_without_time(_random: Random, path: Path, other: Path) -> None:
-    other.unlink(missing_ok=True)
-    shutil.copy(path, other)
-
-
-def link(_random: Random, path: Path, other: Path) -> None:
-    other.unlink(missing_ok=True)
-    os.link(path, other)
-
-
-def touch(_random: Random, path: Path, _other: Path) -> None:
-    os.utime(path)
-
-
-def close(random: Random, path: Path, _other: Path) -> None:
-    path.chmod(random.choice((0, 0o040, 0o646, 0o777)))
-
-
-def put_a_directory(_random: Random, path: Path, _other: Path) -> None:
-    path.rename(f"{path}~")
-    path.mkdir()
-
-
-def put_a_link(_random: Random, path: Path, _other: Path) -> None:
-    path.rename(f"{path}~")
-    path.symlink_to(f"{path.name}~")
-
-
-def put_a_pipe(_random: Random, path: Path, _other: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-Damage = Callable[[Random, Path, Path], None]
-ALONE: tuple[Damage, ...] = (
-    *(delete, garble, truncate, blank, touch, close),
-    *(put_a_directory, put_a_link, put_a_pipe),
-)
+Damage = Callable[[Random, Path, Path], object]
+ALONE: dict[str, Damage] = {
+    "delete": lambda _random, path, _other: path.unlink(),
+    "garble": lambda random, path, _other: path.write_bytes(
+        random.randbytes(random.choice((0, 1, path.stat().st_size, 300)))
+    ),
+    "truncate": lambda random, path, _other: os.truncate(path, random.randrange(path.stat().st_size + 1)),
+    "blank": lambda _random, path, _other: blank(path),
+    "touch": lambda _random, path, _other: os.utime(path),
+    "close": lambda random, path, _other: path.chmod(random.choice((0, 0o040, 0o646, 0o777))),
+    "put a directory": instead(lambda path, _aside: path.mkdir()),
+    "put a link": instead(lambda path, aside: path.symlink_to(aside.name)),
+    "put a pipe": lambda _random, path, _other: (path.unlink(), os.mkfifo(path)),
+}
 """Damage to one file; the other kinds need a second file, or a second name."""
-DAMAGES: tuple[Damage, ...] = (*ALONE, rename, copy, copy_without_time, link)
+DAMAGES: dict[str, Damage] = {
+    **ALONE,
+    "rename": lambda _random, path, other: path.rename(other),
+    "copy": over(shutil.copy2),
+    "copy without time": over(shutil.copy),
+    "link": over(os.link),
+}
 
 
 @dataclass(frozen=True)
@@ -108,9 +78,9 @@ def inflict(root: Path, random: Random) -> Inflicted:
         paths = _files(root)
         path = random.choice(paths)
         other = random.choice([other for other in _names_near(random, path, paths) if other != path] or [path])
-        damage = random.choice(DAMAGES if other != path else ALONE)
-        damage(random, path, other)
-        lines.append(f"{damage.__name__} {path.relative_to(root)} {other.relative_to(root)}")
+        damage = random.choice([*(DAMAGES if other != path else ALONE)])
+        DAMAGES[damage](random, path, other)
+        lines.append(f"{damage} {path.relative_to(root)} {other.relative_to(root)}")
         folders |= {_folder(root, path), _folder(root, other)}
     return Inflicted(tuple(lines), frozenset(folders))
 

@@ -190,7 +190,7 @@ def _apart(path: Path) -> None:
     os.utime(path, ns=(status.st_mtime_ns,) * 2)
 
 
-def _changed(path: Path, data: bytes, *, keeps_time: bool) -> None:
+def _changed(path: Path, data: bytes, *, keeps_time: bool = False) -> None:
     _apart(path)
     nanoseconds = path.stat().st_mtime_ns
     path.write_bytes(data)
@@ -226,19 +226,15 @@ def _cut(path: Path, random: Random) -> None:
 def _overwritten(path: Path, random: Random) -> None:
     """Overwrite five bytes, as ``dd`` does."""
     data = path.read_bytes()
-    _changed(path, data[:1] + random.randbytes(5) + data[6:], keeps_time=False)
+    _changed(path, data[:1] + random.randbytes(5) + data[6:])
 
 
 def _grown(path: Path, random: Random) -> None:
-    _changed(path, path.read_bytes() + random.randbytes(8), keeps_time=False)
-
-
-def _garbled(path: Path, random: Random) -> None:
-    _changed(path, random.randbytes(path.stat().st_size), keeps_time=False)
+    _changed(path, path.read_bytes() + random.randbytes(8))
 
 
 def _edited(path: Path, _random: Random) -> None:
-    _changed(path, b"<d>by hand</d>", keeps_time=False)
+    _changed(path, b"<d>by hand</d>")
 
 
 def _removed(path: Path, _random: Random) -> None:
@@ -258,23 +254,12 @@ def _swap(one: Path, other: Path) -> None:
         source.rename(target)
 
 
-def _swapped(name: str, *, content: bool, sidecar: bool) -> Inflict:
+def _swapped(name: str, *, content: bool = True, sidecar: bool = False, older: bool = False) -> Inflict:
     def inflict(root: Path, _random: Random) -> str:
-        pair = root / FIRST / name, root / SECOND / name
+        one, other = (_older(root, path) if older else root / path for path in (f"{FIRST}/{name}", f"{SECOND}/{name}"))
         if content:
-            _swap(*pair)
+            _swap(one, other)
         if sidecar:
-            _swap(_sidecar(pair[0]), _sidecar(pair[1]))
-        return f"{FIRST}/{name}"
-
-    return inflict
-
-
-def _older_swapped(name: str, *, pairs: bool) -> Inflict:
-    def inflict(root: Path, _random: Random) -> str:
-        one, other = _older(root, f"{FIRST}/{name}"), _older(root, f"{SECOND}/{name}")
-        _swap(one, other)
-        if pairs:
             _swap(_sidecar(one), _sidecar(other))
         return _relative(root, one)
 
@@ -346,7 +331,7 @@ KINDS = (
     Kind("a sidecar cut short", _on(_sidecar_of(_any_content), _cut)),
     Kind("a content with more at its end", _on(_any_content, _grown)),
     Kind("bytes of an attachment changed", _on(_current(*BINARY), _overwritten)),
-    Kind("data that is no XML any more", _on(_current(CONTENTS[0]), _garbled)),
+    Kind("data that is no XML any more", _on(_current(CONTENTS[0]), lambda path, _: _changed(path, b"<d>no end"))),
     Kind("data edited by hand", _on(_current(CONTENTS[0]), _edited), Shown.EDIT),
     Kind("an older revision edited by hand", _on(lambda root, _: _older(root, CONTENTS[0]), _edited)),
     Kind("a content removed", _on(_any_content, _removed)),
@@ -358,16 +343,16 @@ KINDS = (
     Kind("a pipe in place of a content", _on(_current(*CONTENTS), _replaced_by(os.mkfifo))),
     Kind("a content of another user", _on(_any_content, lambda path, _: os.chown(path, _NOBODY, _NOBODY))),
     Kind("a content without permissions", _on(_any_content, lambda path, _: path.chmod(0))),
-    Kind("data swapped between documents", _swapped("data.xml", content=True, sidecar=False), Shown.EDIT),
+    Kind("data swapped between documents", _swapped("data.xml"), Shown.EDIT),
     Kind("sidecars of data swapped", _swapped("data.xml", content=False, sidecar=True)),
-    Kind("data swapped with its sidecar", _swapped("data.xml", content=True, sidecar=True)),
-    Kind("attachments swapped", _swapped("scan.bin", content=True, sidecar=False)),
+    Kind("data swapped with its sidecar", _swapped("data.xml", sidecar=True)),
+    Kind("attachments swapped", _swapped("scan.bin")),
     Kind("sidecars of attachments swapped", _swapped("scan.bin", content=False, sidecar=True)),
-    Kind("attachments swapped with their sidecars", _swapped("scan.bin", content=True, sidecar=True)),
-    Kind("older data swapped", _older_swapped("data.xml", pairs=False)),
-    Kind("older data swapped with its sidecar", _older_swapped("data.xml", pairs=True)),
-    Kind("older attachments swapped", _older_swapped("scan.bin", pairs=False)),
-    Kind("older attachments swapped with their sidecars", _older_swapped("scan.bin", pairs=True)),
+    Kind("attachments swapped with their sidecars", _swapped("scan.bin", sidecar=True)),
+    Kind("older data swapped", _swapped("data.xml", older=True)),
+    Kind("older data swapped with its sidecar", _swapped("data.xml", sidecar=True, older=True)),
+    Kind("older attachments swapped", _swapped("scan.bin", older=True)),
+    Kind("older attachments swapped with their sidecars", _swapped("scan.bin", sidecar=True, older=True)),
     Kind("an attachment under another name", _attachment_renamed),
     Kind("a document copied", _elsewhere(shutil.copytree, FIRST, "app/form/data/copy")),
     Kind("a document moved", _elsewhere(Path.rename, FIRST, "app/form/data/moved")),

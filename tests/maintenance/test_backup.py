@@ -26,6 +26,7 @@ from persistence.model import texts
 from persistence.settings import Settings
 from persistence.storage import files
 from tests import encrypted_form
+from tests.failing import ending
 from tests.initialised import initialised
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop
 from tests.opened import opened
@@ -198,38 +199,15 @@ def test_what_the_disk_could_not_write_later_on_is_no_backup(
     assert list((tmp_path / "backups").glob("*Z")) == []
 
 
-def test_a_restore_that_was_killed_before_a_file_had_its_time_goes_on_with_it(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved, restored = backup(workshop, tmp_path / "backups"), tmp_path / "restored"
-
-    def killed(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(files, "stamp", killed)
-        assert command("restore", str(saved), "--data", str(restored)).exit_code == 1
-    assert command("restore", str(saved), "--data", str(restored)).exit_code == 0
-    assert tree(restored) == tree(workshop.root)
-
-
+@pytest.mark.parametrize(("call", "after"), [("write_new", 4), ("stamp", 0)])
 def test_an_interrupted_restore_is_not_served_and_goes_on(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: int
 ) -> None:
-    saved = backup(workshop, tmp_path / "backups")
-    restored = tmp_path / "restored"
-    write_new, written = files.write_new, []
-
-    def fail_at_the_fifth(path: str, *arguments: object) -> None:
-        written.append(path)
-        if len(written) == 5:
-            raise OSError(28, "No space left on device")
-        write_new(path, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(files, "write_new", fail_at_the_fifth)
-    done = command("restore", str(saved), "--data", str(restored))
-    assert "No space left on device" in str(done.exception)
-    monkeypatch.undo()
+    """Also before a file had its time."""
+    saved, restored = backup(workshop, tmp_path / "backups"), tmp_path / "restored"
+    with monkeypatch.context() as patched:
+        patched.setattr(files, call, ending(after, getattr(files, call)))
+        assert command("restore", str(saved), "--data", str(restored)).exit_code == 1
     with pytest.raises(PersistenceError, match="has not finished"):
         Workshop(restored).get(DATA)
     assert command("restore", str(saved), "--data", str(restored)).exit_code == 0

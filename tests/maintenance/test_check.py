@@ -57,12 +57,6 @@ from tests.sidecars import resealed
 from tests.storage.test_split_attachments import DirectoryPlace
 
 
-def test_a_tree_in_order_has_no_findings(workshop: Workshop) -> None:
-    checked = workshop.check("--deep")
-    assert (checked.status, checked.findings) == (0, [])
-    assert checked.summary["folders"] == 4
-
-
 @pytest.mark.parametrize("case", [*REPAIRED, *IMPOSSIBLE], ids=str)
 def test_damage_is_found_and_mended_without_loss(workshop: Workshop, case: Case) -> None:
     """A check changes nothing. After the repair there is nothing to find, all is served and can be written."""

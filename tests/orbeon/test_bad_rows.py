@@ -10,13 +10,13 @@ from persistence.cli import options
 from persistence.providers import router
 from tests.cli.command_runner import Command
 from tests.http.test_export import Archive
-from tests.imports.archives import tree
-from tests.imports.test_over_http import exported
 from tests.orbeon.conftest import Run
 from tests.orbeon.databases import TABLES, RuntimeDatabase, wall
 from tests.orbeon.test_rows import XHTML, serving, xml
 from tests.postgresql.server import PASSWORD, Server
 from tests.s3.server import BUCKET, Stored, serving_objects
+from tests.services.test_import_over_http import exported
+from tests.services.transferring import tree
 
 pytestmark = pytest.mark.xdist_group("orbeon")
 
@@ -234,15 +234,17 @@ def test_attachments_in_a_directory(small: RuntimeDatabase, place: str, run: Run
     for name, content in elsewhere(small).items():
         (tmp_path / "kept" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "kept" / name).write_bytes(content)
-    (tmp_path / "kept/hr/leave/data/d/3/gone.bin").symlink_to("/etc/hostname")
+    link = tmp_path / "kept/hr/leave/data/d/3/gone.bin"
+    link.symlink_to("/etc/hostname")
     without = run(small, place)
     assert (without.status, len(without.out.splitlines())) == (4, 3)
-    (tmp_path / "kept/hr/leave/data/d/3/gone.bin").unlink()
-    done = run(small, place, "--attachments", str(tmp_path / "kept"))
-    assert (done.status, done.out) == (
-        4,
-        "hr/leave/data/d: refused: gone.bin has no content in the place of --attachments\n",
-    )
+    for cause in (
+        "reading hr/leave/data/d/3/gone.bin: Too many levels of symbolic links (3/gone.bin)",
+        "gone.bin has no content in the place of --attachments",
+    ):
+        done = run(small, place, "--attachments", str(tmp_path / "kept"))
+        assert (done.status, done.out) == (4, f"hr/leave/data/d: refused: {cause}\n")
+        link.unlink(missing_ok=True)
     assert f"{LEFT_OUT} (1 times)" in done.errors
     _require_elsewhere(place, tmp_path)
 
@@ -257,16 +259,6 @@ def test_attachments_in_s3(small: RuntimeDatabase, run: Run, to: str, tmp_path: 
         assert done.out == "hr/leave/data/d: refused: gone.bin has no content in the place of --attachments\n"
         server.shutdown()
     _require_elsewhere(to, tmp_path)
-
-
-def test_a_link_in_the_directory_is_not_followed(small: RuntimeDatabase, run: Run, to: str, tmp_path: Path) -> None:
-    small.make()
-    small.file("d", "2024-03-01 10:00:00", "x.bin", None)
-    (tmp_path / "kept/hr/leave/data/d/1").mkdir(parents=True)
-    (tmp_path / "kept/hr/leave/data/d/1/x.bin").symlink_to("/etc/hostname")
-    done = run(small, to, "--attachments", str(tmp_path / "kept"))
-    assert done.status != 0
-    assert stored(to) == {}
 
 
 def _one_line(run: Run, address: str, to: str, *options_: str) -> str:

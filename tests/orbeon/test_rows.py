@@ -22,10 +22,10 @@ from persistence.properties.property_table import is_database
 from persistence.services.orbeon_database import open_database
 from tests.forms.vectors import Form
 from tests.http.test_export import Archive
-from tests.imports.test_over_http import a_service, exported
 from tests.orbeon.conftest import Run
 from tests.orbeon.databases import ZONE, RuntimeDatabase, on_mariadb
 from tests.service import PUBLIC, Service
+from tests.services.test_import_over_http import a_service, exported
 
 pytestmark = pytest.mark.xdist_group("orbeon")  # one server of each engine
 

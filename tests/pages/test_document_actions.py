@@ -16,11 +16,10 @@ from persistence.pages import form_pages
 from persistence.pages.form_pages import ShownVersion, table_of
 from persistence.services.document_tables import DocumentTable
 from tests.orders import ORDER, plant
-from tests.pages.administrator import PEER, Browser, administrator
+from tests.pages.administrator import CRUD, Browser, administrator
 from tests.published import Planter
 from tests.waiting import eventually
 
-CRUD = "/fr/service/persistence/crud"
 FORM = f"/admin/forms/{ORDER}"
 ACTIONS = "/admin/actions"
 BOTH = f"{ORDER}?document=d-1&document=d-2"
@@ -37,17 +36,11 @@ def found(tmp_path: Path) -> Browser:
 
 
 def status(found: Browser, document: str) -> int:
-    return found.client.get(f"{CRUD}/{ORDER}/data/{document}/data.xml", environ_base=PEER).status_code
+    return found.crud("GET", f"{ORDER}/data/{document}/data.xml").status_code
 
 
 def headers(found: Browser, document: str) -> dict[str, str]:
-    return dict(found.client.head(f"{CRUD}/{ORDER}/data/{document}/data.xml", environ_base=PEER).headers)
-
-
-def save(found: Browser, document: str, body: bytes = b"<form/>", **sent: str) -> None:
-    own = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
-    path = f"{CRUD}/{ORDER}/data/{document}/data.xml"
-    assert found.client.put(path, data=body, headers=own | sent, environ_base=PEER).status_code in {201, 204}
+    return dict(found.crud("HEAD", f"{ORDER}/data/{document}/data.xml").headers)
 
 
 def test_one_document_is_deleted_after_a_question(found: Browser) -> None:
@@ -83,7 +76,7 @@ def test_the_page_of_deleted_documents_brings_back_those_that_are_ticked(found: 
 def test_nothing_is_written_over_a_change_since_the_question(found: Browser, action: str) -> None:
     document = "gone" if action == "document-restore" else "d-2"
     found.get(f"{ACTIONS}/{action}/{ORDER}?document=d-1&document={document}&change=stage&stage=done")
-    save(found, document, b"<form><new/></form>", **{"Svc-Username": "lea"})
+    found.crud("PUT", f"{ORDER}/data/{document}/data.xml", b"<form><new/></form>", Username="lea")
     assert found.send().status_code == 412
     assert "a document has changed since you were asked. Nothing was written." in found.text
     assert status(found, "d-1") == status(found, document) == 200
@@ -92,12 +85,12 @@ def test_nothing_is_written_over_a_change_since_the_question(found: Browser, act
 
 
 def test_the_stage_and_the_owner_are_changed_as_a_new_revision(found: Browser) -> None:
-    before = found.client.get(f"{CRUD}/{ORDER}/data/d-1/data.xml", environ_base=PEER)
+    before = found.crud("GET", f"{ORDER}/data/d-1/data.xml")
     found.shows(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved", "The stage becomes approved.")
     found.do(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
     assert "Documents changed: 2." in found.text
     found.do(f"{ACTIONS}/document-change/{ORDER}?document=d-1&change=owner&owner=zoe&group=staff")
-    after = found.client.get(f"{CRUD}/{ORDER}/data/d-1/data.xml", environ_base=PEER)
+    after = found.crud("GET", f"{ORDER}/data/d-1/data.xml")
     assert after.data == before.data
     assert after.headers["Svc-Workflow-Stage"] == "approved"
     assert (after.headers["Svc-Username"], after.headers["Svc-Group"]) == ("zoe", "staff")
@@ -150,14 +143,13 @@ SHOWN = {
 
 
 def test_documents_are_sent_as_folders_with_files_under_their_own_names(found: Browser) -> None:
-    base = f"{CRUD}/{ORDER}/data/d-1"
-    holders = (f"<email filename={quoteattr(name)}>{base}/{number}.bin</email>" for number, name in enumerate(SHOWN))
-    body = f"<form><customer>{''.join(holders)}</customer></form>".encode()
-    save(found, "d-1", body)
-    own = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/pdf"}
+    base = f"{ORDER}/data/d-1"
+    file = f"<email filename={{}}>{CRUD}/{base}/{{}}.bin</email>"
+    holders = "".join(file.format(quoteattr(name), number) for number, name in enumerate(SHOWN))
+    body = f"<form><customer>{holders}</customer></form>".encode()
+    assert found.crud("PUT", f"{base}/data.xml", body).status_code == 204
     for number in range(len(SHOWN)):
-        sent = found.client.put(f"{base}/{number}.bin", data=b"%d" % number, headers=own, environ_base=PEER)
-        assert sent.status_code == 201
+        assert found.crud("PUT", f"{base}/{number}.bin", b"%d" % number, "application/pdf").status_code == 201
     answer = found.get(f"{FORM}/documents.zip?document=d-1&document=d-1")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="d-1.zip"'
     with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:

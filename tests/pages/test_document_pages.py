@@ -16,11 +16,10 @@ from persistence.model.versions import LeaseHolder
 from tests import encrypted_form
 from tests.forms.test_paths import data_at, definitions
 from tests.orders import DEFINITION, ORDER, plant
-from tests.pages.administrator import PEER, Browser, administrator
+from tests.pages.administrator import Browser, administrator
 from tests.published import PERMISSIONS, Planter
 from tests.waiting import eventually
 
-CRUD = "/fr/service/persistence/crud"
 DOCUMENT = f"/admin/forms/{ORDER}/data/d-2"
 FIRST, LAST = "2024-05-02T10:00:00.000Z", "2024-05-04T09:30:00.000Z"
 SCRIPT = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
@@ -39,15 +38,6 @@ def found(tmp_path: Path) -> Browser:
         leased = DocumentAddress(ORDER, Collection.DATA, "d-2", DATA_XML)
         planter.leases.lock(leased, LeaseHolder("ann", None), 600)
     return administrator(tmp_path, trusted=("127.0.0.1",))
-
-
-def call(
-    found: Browser, method: str, path: str, body: bytes = b"", kind: str = "application/xml", **headers: str
-) -> int:
-    """Send a request as a form runtime does; return its status."""
-    return found.client.open(
-        f"{CRUD}/{path}", method=method, data=body, content_type=kind, headers=headers, environ_base=PEER
-    ).status_code
 
 
 def test_values_are_beside_the_labels_of_the_form_in_its_language(found: Browser) -> None:
@@ -102,13 +92,13 @@ def test_nothing_is_brought_back_over_a_change_since_the_question(
     found: Browser, document: str, method: str, said: str
 ) -> None:
     found.get(f"/admin/actions/revert/{ORDER}/{document}")
-    sent = {"Svc-Form-Definition-Version": "1", "Svc-Username": "lea"}
-    assert call(found, method, f"{ORDER}/data/{document}/data.xml", b"<form/>", **sent) in {201, 204}
+    path = f"{ORDER}/data/{document}/data.xml"
+    assert found.crud(method, path, b"<form/>", Username="lea").status_code in {201, 204}
     page = found.page
     assert found.send().status_code == 412
     assert f"{ORDER}/{document} has changed since you were asked: {said}" in found.text
     assert "Nothing was written." in found.text
-    assert call(found, "GET", f"{ORDER}/data/{document}/data.xml") == (200 if method == "PUT" else 404)
+    assert found.crud("GET", path).status_code == (200 if method == "PUT" else 404)
     if method == "PUT":
         assert found.get(f"/admin/forms/{ORDER}/data/{document}/data.xml").data == b"<form/>"
     found.page = page
@@ -117,11 +107,12 @@ def test_nothing_is_brought_back_over_a_change_since_the_question(
 
 def test_a_document_that_was_deleted_again_is_not_brought_back_by_an_older_question(found: Browser) -> None:
     found.get(f"/admin/actions/revert/{ORDER}/gone")
-    path, sent = f"{ORDER}/data/gone/data.xml", {"Svc-Form-Definition-Version": "1", "Svc-Username": "lea"}
-    assert [call(found, method, path, b"<form/>", **sent) for method in ("PUT", "DELETE")] == [201, 204]
+    path = f"{ORDER}/data/gone/data.xml"
+    sent = [found.crud(method, path, b"<form/>", Username="lea") for method in ("PUT", "DELETE")]
+    assert [each.status_code for each in sent] == [201, 204]
     assert found.send().status_code == 412
     assert "deleted by lea" in found.text
-    assert call(found, "GET", path) == 404
+    assert found.crud("GET", path).status_code == 404
 
 
 def test_drafts_are_shown_and_lead_to_the_saved_document(found: Browser) -> None:
@@ -156,14 +147,13 @@ def test_a_lease_that_another_user_has_taken_since_is_not_broken(found: Browser,
 
 
 def test_only_pixels_and_pdf_are_shown_in_the_browser(found: Browser) -> None:
-    version = {"Svc-Form-Definition-Version": "1"}
     for name, kind in (
         ("a.bin", "image/png"),
         ("b.bin", "application/pdf"),
         ("c.bin", "image/svg+xml"),
         ("d.bin", "text/html"),
     ):
-        assert call(found, "PUT", f"{ORDER}/data/d-2/{name}", SCRIPT, kind, **version) == 201
+        assert found.crud("PUT", f"{ORDER}/data/d-2/{name}", SCRIPT, kind).status_code == 201
     for name, shown in (("a.bin", "image/png"), ("b.bin", "application/pdf"), ("c.bin", ""), ("d.bin", "")):
         answer = found.get(f"{DOCUMENT}/attachments/{name}?show=yes")
         assert answer.data == SCRIPT
@@ -185,9 +175,8 @@ def test_xml_is_saved_as_it_is_stored(found: Browser) -> None:
 def test_encrypted_values_stay_encrypted(tmp_path: Path) -> None:
     EncryptionKeys(str(tmp_path / "encryption-keys.json"), trees=[str(tmp_path / "data")]).new()
     found = administrator(tmp_path, trusted=("127.0.0.1",))
-    version = {"Svc-Form-Definition-Version": "1"}
-    assert call(found, "PUT", "hr/secret/form/form.xhtml", encrypted_form.DEFINITION, "application/xhtml+xml") == 201
-    assert call(found, "PUT", "hr/secret/data/d/data.xml", encrypted_form.data(), **version) == 201
+    for path, body in (("form/form.xhtml", encrypted_form.DEFINITION), ("data/d/data.xml", encrypted_form.data())):
+        assert found.crud("PUT", f"hr/secret/{path}", body).status_code == 201
     found.get("/admin/forms/hr/secret/data/d")
     assert found.text.count("encrypted") >= 2
     for secret in encrypted_form.SECRETS:

@@ -30,15 +30,11 @@ from tests.pages.administrator import NAME, Browser, administrator, browser, set
 from tests.published import definition
 from tests.waiting import eventually
 
-CRUD = "/fr/service/persistence/crud/hr/leave"
-
 
 def save(found: Browser, document: str = "one") -> None:
     """Save a document of a form."""
-    headers = {"Authorization": f"Bearer {found.secret}", "Svc-Username": "lea"}
     for path, body in (("form/form.xhtml", b"<html/>"), (f"data/{document}/data.xml", b"<form/>")):
-        sent = headers if path.startswith("form/") else {**headers, "Svc-Form-Definition-Version": "1"}
-        answer = found.client.put(f"{CRUD}/{path}", data=body, content_type="application/xml", headers=sent)
+        answer = found.crud("PUT", f"hr/leave/{path}", body, Username="lea")
         assert answer.status_code in {201, 204}, answer.text
 
 
@@ -48,10 +44,9 @@ def test_the_overview_says_what_is_served(found: Browser) -> None:
 
 
 def test_the_overview_warns_of_what_an_administrator_should_mend(found: Browser, keys: Keys) -> None:
-    secret = keys.add("desk", 86_400.0)
+    keys.add("desk", 86_400.0)
     for name, permissions in (("open", ""), ("closed", "<permissions/>")):
-        path, headers = f"{CRUD[:-5]}{name}/form/form.xhtml", {"Authorization": f"Bearer {secret}"}
-        assert found.client.put(path, data=definition(permissions), headers=headers).status_code == 201
+        assert found.crud("PUT", f"hr/{name}/form/form.xhtml", definition(permissions)).status_code == 201
     everybody = "1 form has a version without permissions: every caller may read and change its data. Forms"
     found.shows("/admin/", everybody, "the audit is off. Settings", "The API key desk expires on ")
     assert "there is no API key" not in found.text
@@ -209,9 +204,8 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     found = administrator(directory)
     for document in ("one", "two", "three", "four"):
         save(found, document)
-    sent = {"Authorization": f"Bearer {found.secret}", "Svc-Form-Definition-Version": "1"}
     for path, body in (("data/three/scan.bin", b"x" * 100), ("draft/four/data.xml", b"<form/>")):
-        assert found.client.put(f"{CRUD}/{path}", data=body, headers=sent).status_code == 201
+        assert found.crud("PUT", f"hr/leave/{path}", body).status_code == 201
     forms = directory / "data/hr/leave"
     for path in ("data/one/note.txt", "draft/four/note.txt", "form/1/note.txt"):
         (forms / path).write_text("by hand")
@@ -282,13 +276,9 @@ def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:
 
 
 def test_what_only_a_deep_check_finds_is_repaired(damaged: Damaged) -> None:
-    scan, version = damaged.data / "data/four/scan.bin", {"Svc-Form-Definition-Version": "1"}
+    scan = damaged.data / "data/four/scan.bin"
     for body in (b"a" * 100, b"b" * 100):
-        damaged.browser.client.put(
-            f"{CRUD}/data/four/scan.bin",
-            data=body,
-            headers={**version, "Authorization": f"Bearer {damaged.browser.secret}"},
-        )
+        damaged.browser.crud("PUT", "hr/leave/data/four/scan.bin", body)
     before = scan.stat()
     scan.write_bytes(b"x" * 100)
     os.utime(scan, ns=(before.st_atime_ns, before.st_mtime_ns))

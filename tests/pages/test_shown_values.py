@@ -17,12 +17,11 @@ from persistence.pages import document_pages
 from persistence.pages.site import rich_text
 from persistence.services import shown_documents
 from persistence.services.shown_documents import plain_text, shown_changes, shown_values
-from tests.pages.administrator import Browser, administrator
+from tests.pages.administrator import CRUD, Browser, administrator
 from tests.published import Planter
 
 FORM = Form("town", "permit")
 ADDRESS = DocumentAddress(FORM, Collection.DATA, "d", DATA_XML)
-CRUD = f"/fr/service/persistence/crud/{FORM}/data/d"
 PAGE = f"/admin/forms/{FORM}/data/d"
 FIRST, LAST = "2024-05-02T10:00:00.000Z", "2024-05-04T09:30:00.000Z"
 RICH = "<p onclick='x()'>Fine <b>work</b></p><script>no</script>"
@@ -96,7 +95,7 @@ def filled(**own: str) -> bytes:
         "cost": "<cost>240000.5</cost>",
         "at": "<at>2024-05-02T10:00:00</at>",
         "signed": f"<signed>{PICTURE}</signed>",
-        "file": f"""<file filename="Plan März.pdf" mediatype="application/pdf">{CRUD}/0123.bin</file>""",
+        "file": f"""<file filename="Plan März.pdf" mediatype="application/pdf">{CRUD}/{FORM}/data/d/0123.bin</file>""",
     }
     return data(row("Sand", "3") + row("Lime", "4"), **values | own)
 
@@ -173,11 +172,7 @@ def test_changes_are_told_word_by_word_and_row_by_row(found: Browser, tmp_path: 
 
 
 def test_a_download_has_the_name_that_the_data_gives_the_file(found: Browser) -> None:
-    path = f"{CRUD}/0123.bin"
-    sent = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/pdf"}
-    assert (
-        found.client.put(path, data=b"%PDF", headers=sent, environ_base={"REMOTE_ADDR": "127.0.0.1"}).status_code == 201
-    )
+    assert found.crud("PUT", f"{FORM}/data/d/0123.bin", b"%PDF", "application/pdf").status_code == 201
     answer = found.get(f"{PAGE}/attachments/0123.bin")
     assert answer.headers["Content-Disposition"] == (
         "attachment; filename=\"Plan_M_rz.pdf\"; filename*=UTF-8''Plan%20M%C3%A4rz.pdf"

@@ -21,12 +21,11 @@ from persistence.storage.stored_revision import Integrity
 from tests import in_process
 from tests.cli.command_runner import Command
 from tests.http.test_export import Archive, real_archive
-from tests.imports.archives import tree
 from tests.maintenance.test_backup import is_as_listed
-from tests.moving.moves import moved
-from tests.moving.test_moving import V1
 from tests.postgresql.server import fresh_schema, prepared
 from tests.postgresql.storages import storage_at
+from tests.services.test_moving import V1
+from tests.services.transferring import moved, tree
 
 _LARGE = b"0123456789abcdef" * 40_000
 

@@ -114,7 +114,19 @@ def test_nothing_of_a_block_is_seen_before_its_end_and_all_of_it_by_itself(stora
     assert rows(storage) == {"0/D/data.xml", "0/D/a.bin"}
 
 
-def test_an_error_at_the_end_of_a_block_leaves_everything_as_it_was(storage: DatabaseStorage) -> None:
+def end_connection(storage: DatabaseStorage, server: Server) -> None:
+    """End the connection of the block, on the server."""
+    with storage.database.reading("looking") as connection:
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        server.execute(f"SELECT pg_terminate_backend({row[0]})")
+        activity = f"SELECT 1 FROM pg_stat_activity WHERE pid = {row[0]}"  # noqa: S608 - a number
+        eventually(lambda: not server.execute(activity))
+
+
+@pytest.mark.parametrize("error", [KeyError, BusyError], ids=["an error", "a connection that is killed"])
+def test_what_ends_a_block_leaves_everything_as_it_was(
+    storage: DatabaseStorage, database_server: Server, error: type[Exception]
+) -> None:
     write(storage, DATA, "one")
     write(storage, DRAFT, "draft")
     before = rows(storage)
@@ -125,37 +137,15 @@ def test_an_error_at_the_end_of_a_block_leaves_everything_as_it_was(storage: Dat
             with storage.writing(DATA) as writer:
                 over = writer.current(DATA)
                 writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
+                if error is BusyError:
+                    end_connection(storage, database_server)
                 writer.discard_draft(FORM, "D")
                 raise KeyError("after it")
 
-        with pytest.raises(KeyError):
+        with pytest.raises(error):
             save()
     assert rows(storage) == before
     assert content(storage.read(DATA, content=True)) == body(DATA, "one")
-
-
-def test_a_connection_that_is_killed_within_a_block_stores_nothing(
-    storage: DatabaseStorage, database_server: Server
-) -> None:
-    write(storage, DATA, "one")
-    write(storage, DRAFT, "draft")
-    before = rows(storage)
-    with storage.upload(DATA) as upload:
-        upload.write(body(DATA, "two"))
-
-        def save() -> None:
-            with storage.writing(DATA) as writer, storage.database.reading("looking") as connection:
-                over = writer.current(DATA)
-                writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
-                row = connection.execute("SELECT pg_backend_pid()").fetchone()
-                database_server.execute(f"SELECT pg_terminate_backend({row[0]})")
-                activity = f"SELECT 1 FROM pg_stat_activity WHERE pid = {row[0]}"  # noqa: S608 - a number
-                eventually(lambda: not database_server.execute(activity))
-                writer.discard_draft(FORM, "D")
-
-        with pytest.raises(BusyError):
-            save()
-    assert rows(storage) == before
     write(storage, DATA, "three")
     assert content(storage.read(DATA, content=True)) == body(DATA, "three")
 
@@ -337,19 +327,6 @@ def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseS
     assert None not in [each.sidecar for each in page]
     assert listed.page(9_990, 10_001)[0].sidecar is None
     assert listed.since(Instant("2001-01-01T01:00:00.000Z")) == 10_001 - 3_599
-
-
-def test_long_lists_are_read_some_rows_at_a_time(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.postgresql.database.LISTED_ROWS", 3)
-    for name in ("a", "b", "c", "d", "e", "f", "g"):
-        write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "1")
-        write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "2")
-        write(storage, DefinitionAddress(Form("hr", name), 1, "form.xhtml"), "1")
-    for name in ("c", "h"):
-        write(storage, DocumentAddress(FORM, Collection.DRAFT, name, "data.xml"), "1")
-    assert list(storage.documents(FORM)) == list("abcdefg")
-    assert list(storage.documents_and_drafts(FORM)) == list("abcdefgh")
-    assert len(list(storage.forms("hr"))) == len(set(storage.forms())) == 8
 
 
 @pytest.mark.parametrize("keeps", [True, False])

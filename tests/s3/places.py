@@ -17,11 +17,11 @@ from persistence.services.moves import UnitState, state_of
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import KeepsHistory, Storage, keeps_all
 from persistence.storage.store import Store
-from tests.imports.archives import addresses
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.s3.server import BUCKET, S3Server, Stored
 from tests.service import Service
+from tests.services.transferring import addresses
 from tests.storage.bodies_contract import CAT, Place
 
 LIMITS = ObjectLimits(connect=0.3, timeout=0.5, calls=4)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.imports.archives import tree
 from tests.in_process import serving
 from tests.postgresql.server import Server, fresh_schema
 from tests.s3.places import V1, D, inside, require_whole, run, settings_at
 from tests.s3.server import BUCKET, S3Server
 from tests.service import PUBLIC, Service
+from tests.services.transferring import tree
 
 
 @contextmanager

@@ -77,24 +77,6 @@ def test_bytes_ranges_and_conditions(service: Service, document: str, server: S3
     assert service.get(path, {"Range": f"bytes={size}-"}).status == (416 if size else 200)
 
 
-def test_history_drafts_deletes_and_purges(service: Service, document: str, server: S3Server) -> None:
-    path, draft = f"{document}/a.bin", f"{FORM}/draft/D"
-    instants = [service.put(path, body, **V1)["Svc-Last-Modified"] for body in (b"one", b"two")]
-    assert service.get(f"{path}?last-modified-time={instants[0]}").body == b"one"
-    assert service.delete(path).status == 204
-    assert service.get(path).status == service.deleted
-    assert service.get(f"{path}?last-modified-time={instants[1]}").body == b"two"
-    assert len(keys(server, "a.bin")) == 2
-    assert service.put(f"{draft}/data.xml", b"<d/>", **V1).status == 201
-    for body in (b"one", b"two"):
-        assert service.put(f"{draft}/b.bin", body, **V1).status in (201, 204)
-    assert len(keys(server, "b.bin")) == 1
-    assert service.put(f"{document}/data.xml", b"<d>saved</d>").status == 204, "this discards the draft"
-    assert keys(server, "b.bin") == []
-    assert service.delete(f"{path}?force-delete=true").status == 204
-    assert keys(server, "a.bin") == []
-
-
 def test_encrypted_bodies_are_encrypted_in_the_bucket_and_reencrypted(
     service: Service, server: S3Server, tmp_path: Path
 ) -> None:

@@ -22,15 +22,15 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests import forkserver, in_process
 from tests.examples import examples
-from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_interrupted import counting
 from tests.postgresql.server import Server, fresh_schema
 from tests.postgresql.storages import storage_at
 from tests.s3.places import V1, D, fill, inside, move, named, require_whole, run, settings_at, states, swept
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
 from tests.served import served
 from tests.service import Service
+from tests.services.test_import_any_tree import DATA, FORMS, Requests, send
+from tests.services.test_import_interrupted import counting
+from tests.services.transferring import tree
 from tests.storage.bodies_contract import FORM
 
 _apps = count()
@@ -70,20 +70,27 @@ def test_whatever_is_stored_comes_to_the_bucket_and_back_byte_for_byte(
         )
 
 
-def test_a_large_body_and_the_service_on_the_destination(plain: Service, server: S3Server, tmp_path: Path) -> None:
-    to = tmp_path / "to"
-    said = move(plain.data, to, "x", config=settings_at(tmp_path, server, plain.data)).output
+@pytest.mark.parametrize("kind", ["tree", "database"])
+def test_a_service_on_the_destination_has_the_attachments(
+    plain: Service, server: S3Server, tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """A large one too; the draft is gone since the first pass."""
+    is_tree, config = kind == "tree", settings_at(tmp_path, server, plain.data)
+    to = str(tmp_path / "to") if is_tree else request.getfixturevalue("database_server").uri(fresh_schema())
+    move(plain.data, to, "x", "--prepare", config=config)
+    plain.delete("pics/album/draft/D/data.xml", **V1)
+    said = move(plain.data, to, "x", config=config).output
     assert f"the properties must lead attachments to s3://{BUCKET}/x" in said
     config = settings_at(tmp_path, server, to, "x")
-    assert run("check", "--deep", config=config).exit_code == 0
-    with in_process.serving(tmp_path, data=to, options=("--config", config), alone=True) as service:
-        for path in (f"{D}/a.bin", f"{D}/large.bin", f"{D}/gone.bin", "pics/album/draft/D/a.bin"):
-            answer, before = service.get(path), plain.get(path)
+    run("check", "--deep", config=config)
+    with in_process.serving(tmp_path, place=to, options=("--config", config), alone=True) as service:
+        for name in ("a.bin", "large.bin", "gone.bin"):
+            answer, before = service.get(f"{D}/{name}"), plain.get(f"{D}/{name}")
             assert (answer.status, answer.body, answer["ETag"]) == (before.status, before.body, before["ETag"])
         assert service.put(f"{D}/a.bin", b"a3", **V1).status == 204
-        assert service.put(f"{D}/data.xml", b"<three/>", **V1).status == 204  # which removes the draft
-    require_whole(server, "x", to)
-    assert len(server.keys_of(f"x/{D}/a.bin/")) == 3
+    assert (len(server.keys_of("x/")), len(server.keys_of(f"x/{D}/a.bin/"))) == (5, 3)
+    if is_tree:
+        require_whole(server, "x", to)
 
 
 def test_what_is_gone_since_the_first_pass_has_no_object_left(plain: Service, server: S3Server, tmp_path: Path) -> None:
@@ -181,23 +188,6 @@ def test_attachments_go_through_databases_and_buckets_and_back(
     assert run("check", "--deep", config=settings_at(tmp_path, server, second)).exit_code == 0
     move(second, back, "with-data", config=settings_at(tmp_path, server, second))
     assert tree(back) == tree(plain.data)
-
-
-def test_a_service_on_the_database_has_the_attachments(
-    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
-) -> None:
-    uri = database_server.uri(fresh_schema())
-    move(plain.data, uri, "x", "--prepare", config=settings_at(tmp_path, server, plain.data))
-    plain.delete("pics/album/draft/D/data.xml", Form_Definition_Version=1)
-    said = move(plain.data, uri, "x", config=settings_at(tmp_path, server, plain.data)).output
-    assert "the properties must lead attachments to" in said
-    assert len(server.keys_of("x/")) == 4
-    config = settings_at(tmp_path, server, uri, "x")
-    with in_process.serving(tmp_path, place=uri, options=("--config", config), alone=True) as service:
-        for name in ("a.bin", "large.bin", "gone.bin"):
-            answer, before = service.get(f"{D}/{name}"), plain.get(f"{D}/{name}")
-            assert (answer.status, answer.body, answer["ETag"]) == (before.status, before.body, before["ETag"])
-    assert run("check", "--deep", config=config).exit_code == 0
 
 
 def test_a_backup_of_a_database_is_restored_into_another_bucket(

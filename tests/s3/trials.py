@@ -23,11 +23,11 @@ from persistence.s3.body_references import settle_notes, stray_objects
 from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.storage.findings import Severity
 from persistence.storage.store import Store
-from tests.imports.archives import tree
 from tests.s3.gateway import Gateway
 from tests.s3.places import inside, named
 from tests.s3.server import BUCKET
 from tests.service import PUBLIC, Service, running
+from tests.services.transferring import tree
 
 V1 = {"Form_Definition_Version": 1}
 LARGE = 256 << 20

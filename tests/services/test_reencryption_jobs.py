@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from persistence.model.addresses import Form
-from persistence.services.reencryption import ReencryptionJob, ReencryptionJobs
+from persistence.services.reencryption import ReencryptionJobs
 from tests.opened import opened
 from tests.waiting import eventually
-
-
-class _Reencryption:
-    """Has every form, and a key."""
-
-    has_key = True
-
-    def has_form(self, form: Form) -> bool:
-        del form
-        return True
-
-
-class _Job:
-    """A job that ends with an error that nobody expected, or is done."""
-
-    def __init__(self, form: Form, done: list[str]) -> None:
-        self.form = form
-        self.version = None
-        self.reencryption = _Reencryption()
-        self._done = done
-        self.begun = threading.Event()
-
-    def note_waiting(self) -> None:
-        """Note nothing: there is no record."""
-
-    def run(self, *_: object) -> int:
-        if self.form.name == "broken":
-            raise ZeroDivisionError("a defect")
-        self._done.append(self.form.name)
-        return 0
 
 
 @pytest.mark.parametrize("before", ["broken", "fine"])
@@ -48,9 +19,18 @@ def test_a_defect_in_one_job_does_not_keep_others_from_running(before: str) -> N
     done: list[str] = []
     told: list[tuple[Form, str]] = []
 
-    def job_of(form: Form, version: int | None) -> ReencryptionJob:
-        del version
-        return cast("ReencryptionJob", cast("Any", _Job(form, done)))
+    def job_of(form: Form, version: int | None) -> Any:
+        """A job that ends with an error that nobody expected, or is done."""
+
+        def run(*_: object) -> int:
+            if form.name == "broken":
+                raise ZeroDivisionError("a defect")
+            done.append(form.name)
+            return 0
+
+        reencryption = SimpleNamespace(has_key=True, has_form=lambda _: True)
+        own = {"form": form, "version": version, "begun": threading.Event(), "note_waiting": lambda: None}
+        return SimpleNamespace(**own, reencryption=reencryption, run=run)
 
     jobs = opened(ReencryptionJobs((), job_of, lambda form, cause: told.append((form, cause))))
     jobs.begin(Form("hr", before), None)

@@ -518,9 +518,12 @@ class StorageContract:
         write(subject.storage, subject.definition, "f")
         write(subject.storage, subject.data, "d")
         delete(subject.storage, subject.data)
-        write(subject.storage, subject.draft, "d")
-        assert list(subject.complete.documents(subject.form)) == ["D"]
-        assert list(subject.complete.documents(subject.form, Collection.DRAFT)) == ["D"]
+        for collection, names in ((Collection.DATA, "ABC"), (Collection.DRAFT, "CDEF")):
+            for name in names:
+                write(subject.storage, DocumentAddress(subject.form, collection, name, "data.xml"), "d")
+        assert set(subject.complete.documents(subject.form)) == set("ABCD")
+        assert set(subject.complete.documents(subject.form, Collection.DRAFT)) == set("CDEF")
+        assert sorted(subject.complete.documents_and_drafts(subject.form)) == list("ABCDEF")
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_of_two_writers_over_one_revision_one_is_refused(self, subject: Subject, kind: str) -> None:

@@ -123,12 +123,13 @@ class TestDatabase(StorageContract):
 
 
 class TestDatabaseWithPieces(TestDatabase):
-    """A PostgreSQL database, where every content is in pieces of some bytes."""
+    """A PostgreSQL database, where every content is in pieces of some bytes, and lists are read by a few rows."""
 
     @pytest.fixture(autouse=True)
     def _large_bodies(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(revision_rows, "INLINE", 0)
         monkeypatch.setattr(revision_rows, "PIECE", 100_000)
+        monkeypatch.setattr("persistence.postgresql.database.LISTED_ROWS", 2)
 
     def files(self, storage: DatabaseStorage) -> set[str]:
         revision_rows.sweep(storage.database, 0, 1000)

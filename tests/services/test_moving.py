@@ -19,15 +19,14 @@ from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage.storage import Arrivals, MaintainedDatabase
 from persistence.storage.store import Store, TreeArrivals
 from tests import in_process
-from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_interrupted import killed
 from tests.initialised import initialised
-from tests.moving.moves import moved
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.served import served
 from tests.service import V1, Service
+from tests.services.test_import_any_tree import DATA, FORMS, Requests, send
+from tests.services.test_import_interrupted import killed
+from tests.services.transferring import moved, tree
 from tests.storage.contract import put
 
 _apps = count()
@@ -135,14 +134,6 @@ def test_older_revisions_that_were_purged_since_are_removed(service: Service, ap
             assert writer.remove_older(data, store.revisions(data)) == 1
 
     assert results(moved(service.data, tmp_path / "to", app, meanwhile)) == [("data/d", MOVED)]
-    assert of_app(tmp_path / "to", app) == of_app(service.data, app)
-
-
-def test_a_second_move_finds_everything_there(service: Service, app: str, tmp_path: Path) -> None:
-    moved(service.data, tmp_path / "to", app)
-    assert results(moved(service.data, tmp_path / "to", app)) == [("data/d", THERE)]
-    service.put(f"{app}/f/data/new/data.xml", b"<new/>", **V1)
-    moved(service.data, tmp_path / "to", app)
     assert of_app(tmp_path / "to", app) == of_app(service.data, app)
 
 

@@ -14,11 +14,10 @@ from persistence.services.import_sources import open_source
 from persistence.storage.store import Store
 from tests.examples import examples
 from tests.forms.vectors import Form
-from tests.imports.archives import tree
-from tests.imports.importing import LARGEST, importer, run
-from tests.imports.test_over_http import a_service, exported
 from tests.initialised import initialised
 from tests.service import V1, Service
+from tests.services.test_import_over_http import a_service, exported
+from tests.services.transferring import LARGEST, importer, run, tree
 
 DEFINITION = Form("<form/>", "", "").document().encode()
 _apps = count()

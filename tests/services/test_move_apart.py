@@ -138,15 +138,6 @@ def test_only_some_forms_are_moved_and_those_led_elsewhere_stay(directory: Path)
     assert len(in_tree(directory)) == 6
 
 
-def test_what_cannot_be_read_stays_and_is_named(directory: Path) -> None:
-    edited, lost = directory / "data/a/f/data/1/scan.bin", directory / "data/a/g/data/3/scan.bin"
-    edited.write_bytes(b"by hand")
-    lost.write_bytes(b"version 9")
-    status, found = move(directory)
-    assert (status, found["revisions"], found["problems"]) == (4, 5, 2)
-    assert (edited.read_bytes(), lost.read_bytes()) == (b"by hand", b"version 9")
-
-
 def test_an_unreadable_attachment_does_not_end_the_move(
     directory: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,22 +152,6 @@ def test_an_unreadable_attachment_does_not_end_the_move(
     monkeypatch.setattr(RevisionRewriter, "read", unreadable)
     done = command("move", "--attachments", f"{directory}/big", "--config", f"{directory}/persistence.toml")
     assert (done.status, "a/g/data/3/scan.bin" in done.out, len(in_tree(directory))) == (4, True, 1), done
-
-
-@pytest.mark.parametrize(
-    ("change", "cause"),
-    [
-        (lambda each: settings(each, "other"), "no property leads attachments of these forms to"),
-        (lambda each: (each / "persistence.toml").write_text('data = "data"\n'), "no property leads attachments"),
-        (lambda each: shutil.rmtree(each / "big"), "there is no directory"),
-    ],
-    ids=["led elsewhere", "not led", "missing"],
-)
-def test_a_directory_to_which_no_property_leads_is_refused(directory: Path, change: object, cause: str) -> None:
-    change(directory)  # type: ignore[operator]
-    status, found = move(directory)
-    assert (status, cause in str(found["error"])) == (1, True), found
-    assert len(in_tree(directory)) == 7
 
 
 def test_a_directory_inside_the_tree_is_refused(directory: Path, command: Command) -> None:

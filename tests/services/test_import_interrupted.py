@@ -17,10 +17,9 @@ from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 from persistence.storage.store import Store
-from tests.imports.archives import tree
-from tests.imports.importing import LARGEST, export_of, importer, lines_source, run
-from tests.imports.test_json_lines import T1, T2, T3, line
 from tests.initialised import initialised
+from tests.services.test_import_json_lines import T1, T2, T3, line
+from tests.services.transferring import LARGEST, export_of, importer, lines_source, run, tree
 
 STEPS = ((files, "rename"), (files, "sync"), (files, "link_descriptor"), (files, "keep_as"), (files, "sync_open"))
 
@@ -123,10 +122,10 @@ def test_what_others_save_meanwhile_is_not_overwritten(tmp_path: Path, monkeypat
         own = importing.ImportWriter.write
         other = lines_source(line(document="d", data="<theirs/>", modified=T2))
 
-        def saved_meanwhile(writer: importing.ImportWriter) -> int:
+        def saved_meanwhile(writer: importing.ImportWriter) -> None:
             monkeypatch.setattr(importing.ImportWriter, "write", own)
             run(importer(store), other)
-            return own(writer)
+            own(writer)
 
         monkeypatch.setattr(importing.ImportWriter, "write", saved_meanwhile)
         outcomes = run(importer(store), lines_source(line(document="d", data="<ours/>", modified=T3)))

@@ -12,8 +12,7 @@ from persistence.services.import_sources import open_source
 from persistence.services.transfers import ImportReport
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
-from tests.imports.archives import tree
-from tests.imports.importing import LARGEST, importer, lines_source, results, run
+from tests.services.transferring import LARGEST, importer, lines_source, results, run, tree
 
 FORM = Form("a", "f")
 DATA = DocumentAddress(FORM, Collection.DATA, "d", DATA_XML)

@@ -13,11 +13,10 @@ from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferOutcome
 from persistence.storage.store import Store
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
-from tests.imports.archives import tree
-from tests.imports.importing import importer, results, run
-from tests.imports.test_over_http import a_service, exported
 from tests.initialised import initialised
 from tests.service import Service
+from tests.services.test_import_over_http import a_service, exported
+from tests.services.transferring import importer, results, run, tree
 
 FORM = "hr/secret"
 SCAN = b"the scan of a passport " * 4000

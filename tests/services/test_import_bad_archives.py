@@ -15,8 +15,7 @@ from persistence.limits import LONGEST_CAUSE
 from persistence.services.import_sources import FilesSource, FolderFiles, ZipFiles, open_source
 from persistence.services.transfers import ImportReport, TransferOutcome
 from persistence.storage.store import Store
-from tests.imports.archives import tree, zipped
-from tests.imports.importing import LARGEST, importer, results, run, zip_source
+from tests.services.transferring import LARGEST, importer, results, run, tree, zip_source, zipped
 
 T1 = "2025-03-04T05:06:07.089Z"
 GOOD = f"a/f/1/data/good/{T1}/data.xml"

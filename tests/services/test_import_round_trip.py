@@ -10,10 +10,10 @@ import pytest
 from persistence.dialect import DIALECTS
 from tests.commands import findings, persistence
 from tests.forms.vectors import Form
-from tests.imports.archives import tree, zipped
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.service import PUBLIC, V1, Service
+from tests.services.transferring import tree, zipped
 
 FORM = "acme/order"
 DEFINITION = Form("<form/>", "", "").document().encode()

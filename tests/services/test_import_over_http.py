@@ -23,12 +23,12 @@ from persistence.storage.commit import Upload
 from tests.cli.command_runner import Place
 from tests.commands import persistence
 from tests.encrypted_form import UNMARKED, data
-from tests.imports.archives import tree, zipped
-from tests.imports.test_json_lines import T1, T2, T3, line
-from tests.imports.test_round_trip import fill
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.service import PUBLIC, Answer, Service, pair
+from tests.services.test_import_json_lines import T1, T2, T3, line
+from tests.services.test_import_round_trip import fill
+from tests.services.transferring import tree, zipped
 
 IMPORT = f"{PUBLIC}/import"
 ZIP, LINES = "application/zip", "application/jsonl"

@@ -24,10 +24,10 @@ from persistence.storage import reader
 from persistence.storage.storage import Revisions, StateMark, Storage
 from persistence.storage.store import Store
 from tests.initialised import initialised
-from tests.moving.moves import moved
 from tests.opened import opened
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
+from tests.services.transferring import moved
 from tests.storage.contract import next_sidecar, put
 
 FORM = Form("pics", "album")
