@@ -18,19 +18,9 @@ from persistence.model.texts import parse_instant, to_datetime
 from persistence.storage.layout import INDEX
 from tests import search_faults
 from tests.commands import persistence
+from tests.rigs import scenarios
 from tests.rigs.judging import changes, key_of
-from tests.rigs.scenarios import (
-    AGAIN,
-    WRITTEN,
-    Resource,
-    Scenario,
-    Step,
-    Stored,
-    lease_probe,
-    lease_told,
-    others_write,
-    send,
-)
+from tests.rigs.scenarios import Resource, Scenario, Step, Stored
 from tests.service import Answer, Service
 
 _OF_THE_ANSWER = {"date", "x-request-id", "server", "connection"}
@@ -185,7 +175,7 @@ class Scene:
         if "@" in step.path:
             instants = [revision.instant for revision in self.kept if revision.path.endswith("/data.xml")]
             step = replace(step, path=step.path.replace("@", instants[0]))
-        return send(self.service, self.form, step)
+        return scenarios.send(self.service, self.form, step)
 
     def ask(self) -> Answer:
         return self.send(self.scenario.step)
@@ -196,9 +186,9 @@ class Scene:
     def _view(self, resource: Resource) -> View:
         if not resource.is_lease:
             return view_of(self.send(Step("GET", resource.path, version=resource.version)))
-        answer = self.send(lease_probe(resource.path))
+        answer = self.send(scenarios.lease_probe(resource.path))
         is_held = answer.status == HTTPStatus.LOCKED
-        return View(200, lease_told(answer), {}) if is_held else View(answer.status, b"", {})
+        return View(200, scenarios.lease_told(answer), {}) if is_held else View(answer.status, b"", {})
 
     def expected(self) -> Views:
         """What a client finds after a request that nothing has disturbed, which is what the scenario says."""
@@ -248,11 +238,12 @@ class Scene:
                 yield f"{what} leaves {resource.path}: {view}"
             elif is_written and resource.path == step.path and view.headers["etag"] != answer["ETag"]:
                 yield f"{what} has another entity tag than is read"
-        if step.method == "LOCK" and (status := self.send(others_write(step.path)).status) != HTTPStatus.LOCKED:
-            yield f"a write by somebody else is answered {status}"
+        others = self.send(scenarios.others_write(step.path)).status if step.method == "LOCK" else HTTPStatus.LOCKED
+        if others != HTTPStatus.LOCKED:
+            yield f"a write by somebody else is answered {others}"
 
     def remaining(self, may_be_left: Iterable[str] = ()) -> Iterator[str]:
-        yield from search_faults.faults(self.service, self.form, WRITTEN, AGAIN)
+        yield from search_faults.faults(self.service, self.form, scenarios.WRITTEN, scenarios.AGAIN)
         found = left(self.service.data, self.form)
         yield from (f"the next write leaves {text}" for text in found if text not in may_be_left)
 
@@ -266,7 +257,7 @@ class Scene:
             elif view != comparison.found[resource]:
                 yield f"check changes {resource.path}: {view}"
         yield from self.history_faults(now, *self.kept_of(comparison.found))
-        yield from search_faults.faults(self.service, self.form, WRITTEN)
+        yield from search_faults.faults(self.service, self.form, scenarios.WRITTEN)
         yield from (f"check leaves {text}" for text in left(self.service.data, self.form, but_leases=True))
 
 

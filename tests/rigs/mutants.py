@@ -16,15 +16,8 @@ import click
 
 _ROOT = Path(__file__).parents[2]
 _COPIED = (
-    "persistence",
-    "tests",
-    "config",
-    "docs",
-    "bench",
-    "pyproject.toml",
-    "setup.cfg",
-    "README.md",
-    "CHANGELOG.md",
+    *("persistence", "tests", "config", "docs", "bench"),
+    *("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md"),
 )
 _LONGEST = 900.0
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| |$)", re.MULTILINE)

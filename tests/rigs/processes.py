@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -96,18 +95,14 @@ class Held(NamedTuple):
     leftovers: int
 
 
-def held(service: Service, before: Held | None = None) -> Held:
-    """What the service holds when no request is under way: the least of what is seen until it stays the same.
-
-    A slow machine may take a while to close files: more of them than before are looked at again.
-    """
-    most = sys.maxsize if before is None else _files(before)
+def held(service: Service) -> Held:
+    """What the service holds when no request is under way: the least of what is seen until it stays the same."""
     deadline = time.monotonic() + _SETTLING
     best = _held(service)
     while time.monotonic() < deadline:
         time.sleep(0.2)
         now = _held(service)
-        if _counts(now) == _counts(best) and _files(now) <= most:
+        if _counts(now) == _counts(best):
             return now
         best = now
     return best
@@ -153,10 +148,6 @@ def _held(service: Service) -> Held:
 def _worker(pid: int) -> Worker:
     process = Process(pid)
     return Worker(pid, process.descriptors, process.status("Threads"), process.status("VmRSS"))
-
-
-def _files(held: Held) -> int:
-    return sum(worker.descriptors for worker in held.workers)
 
 
 def _counts(held: Held) -> tuple[object, ...]:

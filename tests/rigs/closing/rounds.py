@@ -79,14 +79,8 @@ def _encrypt(client: FlaskClient, number: int) -> None:
     assert client.post(f"{PUBLIC}/reencrypt/hr/sealed").status_code in (200, 204)
 
 
-_SERVED: tuple[Callable[[FlaskClient, int], None] | None, ...] = (
-    None,
-    _store_and_search,
-    None,
-    _call_another,
-    None,
-    _encrypt,
-)
+_Serve = Callable[[FlaskClient, int], None]
+_SERVED: Sequence[_Serve | None] = (None, _store_and_search, None, _call_another, None, _encrypt)
 
 
 def put(client: FlaskClient, path: str, body: bytes) -> None:

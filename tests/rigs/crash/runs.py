@@ -15,34 +15,17 @@ from persistence.storage.layout import EVENTS, TRASH
 from tests import search_faults
 from tests.in_process import InProcess
 from tests.initialised import initialised
-from tests.rigs import aftermath, strikes
+from tests.rigs import aftermath, scenarios, strikes
 from tests.rigs.aftermath import Comparison, Scene, Views
 from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, recording, tree_of
 from tests.rigs.report import Report, Tally, prefixed
-from tests.rigs.scenarios import (
-    ATTACH_OVER,
-    CREATE,
-    DELETE_DATA,
-    FIRST_REPLACE,
-    LEASES,
-    PROMOTE,
-    PUBLISH_SECOND,
-    REPLACE,
-    TO_KILL,
-    WRITTEN,
-    Scenario,
-    Step,
-    send,
-)
+from tests.rigs.scenarios import Scenario, Step
 from tests.rigs.strikes import Injector, Point
 from tests.rigs.weakened import OF_KILLS
 from tests.service import Answer, Service, running
 
 # Defects, planted in what was recorded: the same request with one protection taken away. They prove the rig. A search
 # that does not find them would not find a real one either.
-
-RECORDED = (CREATE, FIRST_REPLACE, PROMOTE, DELETE_DATA, PUBLISH_SECOND, ATTACH_OVER)
-"""The requests whose crashes are searched."""
 
 FORM = "app/form"
 
@@ -148,11 +131,11 @@ class Defect:
         return f"{self.name}, {self.request.name}, {'ordered' if self.ordered else 'unordered'}"
 
 
-_NEW = (CREATE, PUBLISH_SECOND)
-_PUTS = (*_NEW, FIRST_REPLACE, ATTACH_OVER)
-_OVER = (FIRST_REPLACE, DELETE_DATA, ATTACH_OVER)
-_ALL = (*_PUTS, DELETE_DATA)
-_SAVING = (PROMOTE,)
+_NEW = (scenarios.CREATE, scenarios.PUBLISH_SECOND)
+_PUTS = (*_NEW, scenarios.FIRST_REPLACE, scenarios.ATTACH_OVER)
+_OVER = (scenarios.FIRST_REPLACE, scenarios.DELETE_DATA, scenarios.ATTACH_OVER)
+_ALL = (*_PUTS, scenarios.DELETE_DATA)
+_SAVING = (scenarios.PROMOTE,)
 _BOTH = (True, False)
 _UNORDERED = (False,)
 
@@ -222,11 +205,13 @@ def long_run(report: Report, directory: Path) -> None:
     with ProcessPoolExecutor(_PROCESSES) as pool:
         futures = {
             pool.submit(_killed, scenario, name, directory): f"{scenario}, then {name}"
-            for scenario in (*TO_KILL, *LEASES)
+            for scenario in (*scenarios.TO_KILL, *scenarios.LEASES)
             for name in ROUNDS
         }
         planted = {pool.submit(_planted, weakness, directory): weakness for weakness in OF_KILLS}
-        futures |= {pool.submit(_crashed, scenario, directory): f"crashes of {scenario}" for scenario in RECORDED}
+        futures |= {
+            pool.submit(_crashed, scenario, directory): f"crashes of {scenario}" for scenario in scenarios.TO_RECORD
+        }
         for done in as_completed(futures):  # a part that breaks down does not keep the others from being seen
             error = done.exception()
             for tally in done.result() if error is None else [Tally(futures[done], violations=[repr(error)])]:
@@ -261,7 +246,7 @@ def _planted(weakness: str, directory: Path) -> list[str]:
 def noticed(weakness: str, directory: Path) -> list[str]:
     """What is found where a service is killed that lacks a protection."""
     with strikes.struck_service(directory, weakness=weakness, has_events=True) as service:
-        killer = Killer(service, directory, REPLACE, patience=15.0)
+        killer = Killer(service, directory, scenarios.REPLACE, patience=15.0)
         outcomes = killer.then_check([point for point in killer.points if point.changes])
     return [fault for outcome in outcomes for fault in outcome.faults]
 
@@ -335,7 +320,7 @@ class Killer:
         comparison = Comparison(self._scenario, scene.before, found, self._after)
         faults += comparison.faults()
         faults += scene.history_faults(found)
-        faults += search_faults.faults(service, scene.form, WRITTEN)
+        faults += search_faults.faults(service, scene.form, scenarios.WRITTEN)
         left = tuple(aftermath.left(service.data, scene.form))
         is_late = self._has_events and bool(aftermath.event_faults(service, [scene.form])[scene.form])
         return Outcome(point, scene, comparison, left, tuple(faults), is_late)
@@ -392,7 +377,7 @@ def record(scenario: Scenario, directory: Path) -> Recording:
 
         def traced(step: Step) -> Answer:
             with recording(service, log) as operations:
-                answer = send(service, FORM, step)
+                answer = scenarios.send(service, FORM, step)
             setup.extend(operations)
             return answer
 

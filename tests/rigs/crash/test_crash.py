@@ -11,30 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs import aftermath, strikes
+from tests.rigs import aftermath, scenarios, strikes
 from tests.rigs.aftermath import Comparison, View, Views
 from tests.rigs.crash.runs import DEFECTS, Defect, Judge, Killer, Outcome, Recording, noticed, record, search
-from tests.rigs.scenarios import (
-    DELETE,
-    DELETE_ALL,
-    DELETE_DATA,
-    FIRST_REPLACE,
-    LEASING,
-    NEW,
-    OLD,
-    PROMOTE,
-    PUBLISH_NEXT,
-    RENEW,
-    Resource,
-    Scenario,
-)
+from tests.rigs.scenarios import NEW, OLD, PROMOTE, Resource, Scenario
 from tests.rigs.strikes import Point
 from tests.rigs.weakened import UNNOTED, UNRECORDED
 from tests.service import Service
 
 # A worker that is killed leaves the old state or the new one, and nothing in the way.
-
-Kill = Callable[..., list[Outcome]]
 
 _EVERY = 20
 _EVERY_OF_ALL = 12
@@ -66,7 +51,7 @@ def faults_of(outcomes: Sequence[Outcome]) -> dict[str, tuple[str, ...]]:
 
 @by_kills
 @pytest.mark.timeout(_PATIENCE)
-@pytest.mark.parametrize("scenario", [PROMOTE, DELETE, DELETE_ALL], ids=str)
+@pytest.mark.parametrize("scenario", [PROMOTE, scenarios.DELETE, scenarios.DELETE_ALL], ids=str)
 def test_a_kill_leaves_the_old_state_or_the_new_one(scenario: Scenario, killed: Service, tmp_path: Path) -> None:
     """All reads as before or as after, headers and older revisions too; the next write succeeds and cleans up.
 
@@ -76,7 +61,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(scenario: Scenario, killed: 
     """
     killer = Killer(killed, tmp_path, scenario)
     chosen = [point for number, point in enumerate(killer.points) if point.changes or number % _EVERY == 0]
-    outcomes = killer.then_write(killer.points[::_EVERY_OF_ALL] if scenario is DELETE_ALL else chosen)
+    outcomes = killer.then_write(killer.points[::_EVERY_OF_ALL] if scenario is scenarios.DELETE_ALL else chosen)
     assert faults_of(outcomes) == {}
     # The kills hit both sides of every moment at which something changes, and leave something to clean up.
     assert len(outcomes) > _LEAST_POINTS
@@ -92,7 +77,7 @@ def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(tmp_path: Path) -
     """``persistence check --repair``, beside the running service, clears away what kills leave; no event is lost."""
     strikes.require(tmp_path)
     with strikes.struck_service(tmp_path, has_events=True) as service:
-        killer = Killer(service, tmp_path, PUBLISH_NEXT)
+        killer = Killer(service, tmp_path, scenarios.PUBLISH_NEXT)
         outcomes = killer.then_check(changing(killer.points))
     assert faults_of(outcomes) == {}
     assert any(outcome.left for outcome in outcomes)
@@ -104,8 +89,8 @@ def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(tmp_path: Path) -
 def test_a_kill_leaves_the_old_lease_or_the_new_one(tmp_path: Path) -> None:
     """Whoever was told so holds it, nobody else can write, and the next LOCK, UNLOCK and PUT are as ever."""
     strikes.require(tmp_path)
-    with strikes.struck_service(tmp_path, properties=LEASING) as service:
-        killer = Killer(service, tmp_path, RENEW)
+    with strikes.struck_service(tmp_path, properties=scenarios.LEASING) as service:
+        killer = Killer(service, tmp_path, scenarios.RENEW)
         outcomes = killer.then_write(changing(killer.points))
     assert faults_of(outcomes) == {}
     assert {tuple(outcome.committed) for outcome in outcomes} == {(False,), (True,)}
@@ -123,7 +108,7 @@ def test_a_change_that_was_not_noted_is_noticed(weakness: str, says: str, tmp_pa
 # No power cut breaks a promise: every crash that a model allows, at every step of a real request.
 
 _LEAST_STATES = 20
-_FEW = (FIRST_REPLACE, PROMOTE, DELETE_DATA)
+_FEW = (scenarios.FIRST_REPLACE, PROMOTE, scenarios.DELETE_DATA)
 """Requests that do between them what the others do; the long run takes all, and all defects, in any order of names."""
 _FEW_DEFECTS = [defect for defect in DEFECTS if defect.ordered and defect.request in _FEW][::2]
 by_traces = pytest.mark.xdist_group("crash-trace")  # a request is recorded once and searched many times

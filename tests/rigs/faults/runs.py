@@ -16,29 +16,13 @@ from itertools import count
 from pathlib import Path
 
 from tests import search_faults
-from tests.rigs import aftermath, disks, strikes
+from tests.rigs import aftermath, disks, scenarios, strikes
 from tests.rigs.aftermath import Comparison, Scene, View, Views, view_of
 from tests.rigs.faults import filling
 from tests.rigs.faults.filling import NO_ROOM, refusal_faults, replace_worker
 from tests.rigs.processes import Process
 from tests.rigs.report import Report, Tally, prefixed
-from tests.rigs.scenarios import (
-    ATTACH_LARGE,
-    ATTACH_OVER,
-    BESIDE,
-    CREATE,
-    DELETE,
-    DELETE_DRAFT_ATTACHMENT,
-    FIRST_REPLACE,
-    LARGE,
-    OLD,
-    PROMOTE,
-    PUBLISH_SECOND,
-    REPLACE,
-    UNINDEXED,
-    WRITTEN,
-    Scenario,
-)
+from tests.rigs.scenarios import Scenario
 from tests.rigs.strikes import Injector, Point, Struck, struck_service
 from tests.rigs.weakened import OF_READING, OF_WRITING
 from tests.service import Answer, Service
@@ -124,7 +108,7 @@ class Trial:
                 faults.append("another revision than the acknowledged one is read")
         discards = point.committed and any(word in point.about for word in ("/.trash", "/form/draft"))
         trash |= self._trash() if discards else set()
-        faults += search_faults.faults(service, scene.form, WRITTEN)
+        faults += search_faults.faults(service, scene.form, scenarios.WRITTEN)
         faults += self._aftermath(scene, found, trash=trash)
         return Outcome(point, error, kind, tuple(faults), struck.is_at(point))
 
@@ -322,7 +306,7 @@ def _inject(report: Report, directory: Path) -> None:
     context = multiprocessing.get_context("spawn")
     with _ground(directory) as ground, ProcessPoolExecutor(_PROCESSES, mp_context=context) as pool:
         reading = pool.submit(read_all, ground / "reading")
-        each = enumerate(SCENARIOS)
+        each = enumerate(scenarios.TO_FAIL)
         writing = [pool.submit(strike_all, scenario, ground / str(number), times=_TIMES) for number, scenario in each]
         struck = []
         for future in writing:
@@ -346,12 +330,6 @@ def _ground(otherwise: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="persistence-faults-", dir=parent, ignore_cleanup_errors=True) as directory:
         yield Path(directory)
 
-
-SCENARIOS = (
-    *(CREATE, BESIDE, FIRST_REPLACE, REPLACE, UNINDEXED, ATTACH_OVER, ATTACH_LARGE),
-    *(PUBLISH_SECOND, DELETE, PROMOTE, DELETE_DRAFT_ATTACHMENT),
-)
-"""The requests that meet a fault."""
 
 ERRORS = (*NO_ROOM, "EIO", "EROFS", "EMFILE")
 _MOST_MEMORY = 12 << 10
@@ -429,7 +407,7 @@ def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") ->
 
 def noticed(weakness: str, directory: Path) -> list[str]:
     if weakness in OF_WRITING:
-        return strike_all(REPLACE, directory, choose=_vital, weakness=weakness).violations
+        return strike_all(scenarios.REPLACE, directory, choose=_vital, weakness=weakness).violations
     return [violation for run in read_all(directory, ["GET data"], weakness) for violation in run.violations]
 
 
@@ -471,15 +449,15 @@ class Reading:
 
 
 def prepared(service: Service) -> tuple[Reading, ...]:
-    first = service.put("app/form/data/D/data.xml", OLD)
+    first = service.put("app/form/data/D/data.xml", scenarios.OLD)
     stored = (
         first,
         service.put("app/form/data/D/data.xml", _RELEVANT),
         service.put("app/form/data/L/data.xml", b"<d>" + _RELEVANT * 400 + b"</d>"),
-        service.put("app/form/data/D/file.bin", OLD),
-        service.put("app/form/data/D/large.bin", LARGE),
-        service.put("app/form/form/form.xhtml", OLD, Form_Definition_Version=1),
-        service.put("app/form/form/form.xhtml", OLD, Form_Definition_Version="next"),
+        service.put("app/form/data/D/file.bin", scenarios.OLD),
+        service.put("app/form/data/D/large.bin", scenarios.LARGE),
+        service.put("app/form/form/form.xhtml", scenarios.OLD, Form_Definition_Version=1),
+        service.put("app/form/form/form.xhtml", scenarios.OLD, Form_Definition_Version="next"),
     )
     assert {answer.status for answer in stored} <= {201, 204}
     return (

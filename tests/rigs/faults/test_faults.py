@@ -13,17 +13,7 @@ import pytest
 from tests.orders import body, found, plant_old
 from tests.published import Planter
 from tests.rigs import disks, strikes
-from tests.rigs.faults.filling import (
-    FULL,
-    NO_INODES,
-    Room,
-    fill_up,
-    insist,
-    pass_the_floor,
-    run_out,
-    stall,
-    turn_read_only,
-)
+from tests.rigs.faults import filling
 from tests.rigs.faults.runs import ERRORS, WRITING, noticed, read_all, strike_all
 from tests.rigs.scenarios import CREATE, REPLACE, UNINDEXED
 from tests.rigs.strikes import Point
@@ -95,11 +85,11 @@ def test_a_missing_protection_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.xdist_group("loop")
-@pytest.mark.parametrize("room", [pytest.param(room, id=room.kind.title) for room in (FULL, NO_INODES)])
-def test_a_disk_that_fills_up_refuses_and_loses_nothing(room: Room, tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [pytest.param(room, id=room.kind.title) for room in (filling.FULL, filling.NO_INODES)])
+def test_a_disk_that_fills_up_refuses_and_loses_nothing(room: filling.Room, tmp_path: Path) -> None:
     """507 with the cause, nothing left behind, all that was acknowledged is read, by a new worker too; then room."""
     disks.require(room.kind, tmp_path)
-    story = fill_up(room, tmp_path)
+    story = filling.fill_up(room, tmp_path)
     assert story.violations == []
     assert set(story.refusals) == {507}
 
@@ -108,19 +98,19 @@ def test_a_disk_that_fills_up_refuses_and_loses_nothing(room: Room, tmp_path: Pa
 def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(tmp_path: Path) -> None:
     """500 with the cause; reads go on, by a new worker too; writable again, all is well."""
     disks.require(disks.EXT4, tmp_path)
-    story = turn_read_only(disks.EXT4, tmp_path)
+    story = filling.turn_read_only(disks.EXT4, tmp_path)
     assert story.violations == []
     assert set(story.refusals) == {500}
 
 
 def test_readiness_ends_at_the_floor(tmp_path: Path) -> None:
     disks.require(disks.TMPFS, tmp_path)
-    assert pass_the_floor(disks.TMPFS, tmp_path).violations == []
+    assert filling.pass_the_floor(disks.TMPFS, tmp_path).violations == []
 
 
 def test_too_few_descriptors_are_refusals_and_pass(tmp_path: Path) -> None:
     """500 with the cause, or no answer; healthy afterwards."""
-    story = run_out(tmp_path, spares=(1,))
+    story = filling.run_out(tmp_path, spares=(1,))
     assert story.violations == []
     assert story["served"] > 0
     assert set(story.refusals) <= {0, 500}
@@ -130,7 +120,7 @@ def test_too_few_descriptors_are_refusals_and_pass(tmp_path: Path) -> None:
 def test_an_fsync_that_hangs_delays_only_writers_of_its_document(tmp_path: Path) -> None:
     """They get 503 with Retry-After at the deadline; its readers and all other documents are served meanwhile."""
     strikes.require(tmp_path)
-    story = stall(tmp_path / "ground")
+    story = filling.stall(tmp_path / "ground")
     assert story.violations == []
     assert set(story.refusals) == {503}
 
@@ -198,7 +188,7 @@ def test_a_search_on_a_full_disk_is_refused(kind: disks.Kind, tmp_path: Path) ->
                 expect_refusals(service, 6)
                 for worker in service.workers():
                     os.kill(worker, signal.SIGKILL)
-                insist(lambda: service.raw("GET", "/healthz"))
+                filling.insist(lambda: service.raw("GET", "/healthz"))
                 expect_refusals(service, 6)
             answer = search(service)
             assert answer.status == 200, answer.cause
@@ -242,7 +232,7 @@ def test_searches_on_a_read_only_disk(tmp_path: Path) -> None:
                 assert answer.status in (200, 500), answer.cause
                 if answer.status == 200:
                     assert len(found(answer.body)) == 20
-        insist(lambda: disks.remount(disk))
+        filling.insist(lambda: disks.remount(disk))
         with running(disk, workers=2, log=tmp_path / "service.log") as service:
             assert len(found(search(service).body)) == 20
             assert put(service, "new", "some text") == 201

@@ -14,17 +14,10 @@ from typing import NamedTuple
 
 from lxml import etree
 
+from persistence import limits
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.controls import unusable_marks
 from persistence.forms.definition_metadata import MetadataReader
-from persistence.limits import (
-    DEEPEST,
-    LONGEST_NAMESPACE,
-    LONGEST_XML_NAME,
-    MOST_ATTRIBUTES,
-    MOST_ELEMENTS,
-    MOST_NAMESPACES,
-)
 from persistence.model.versions import DATA_FORMATS
 from persistence.xml import Streaming
 from tests.rigs.fuzz.documents import CONTAINERS, CONTROLS, FILE, FR
@@ -131,15 +124,15 @@ def _limit(tree: etree._Element) -> str:
         count += event == "start"
         deepest = max(deepest, depth)
         name = etree.QName(element)
-        if len(name.localname) + len(name.namespace or "") + bool(name.namespace) > LONGEST_XML_NAME:
+        if len(name.localname) + len(name.namespace or "") + bool(name.namespace) > limits.LONGEST_XML_NAME:
             return "a long name"
-        if any(len(each) > LONGEST_NAMESPACE // (1 if each.isascii() else 4) for each in element.nsmap.values()):
+        if any(len(each) > limits.LONGEST_NAMESPACE // (1 if each.isascii() else 4) for each in element.nsmap.values()):
             return "a long namespace"
-        if len(element.attrib) > MOST_ATTRIBUTES:
+        if len(element.attrib) > limits.MOST_ATTRIBUTES:
             return "many attributes"
-        if len(element.nsmap) > MOST_NAMESPACES:
+        if len(element.nsmap) > limits.MOST_NAMESPACES:
             return "many namespaces"
-    return "deep" if deepest > DEEPEST else "many elements" if count > MOST_ELEMENTS else ""
+    return "deep" if deepest > limits.DEEPEST else "many elements" if count > limits.MOST_ELEMENTS else ""
 
 
 def _is_unmarked(document: bytes) -> bool:

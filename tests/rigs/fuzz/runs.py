@@ -151,7 +151,7 @@ def measured(
     """
     before = processes.held(service)
     totals = together(f"{service.dialect}, {jobs[0].kind}", jobs, runs)
-    after, strays = processes.held(service, before), processes.strays(service)
+    after, strays = processes.held(service), processes.strays(service)
     most_threads = threads + processes.OTHER_THREADS
     for what in (*processes.growth(before, after, most_memory=most_memory, most_threads=most_threads), *strays):
         totals.complain(what)

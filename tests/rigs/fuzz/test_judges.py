@@ -19,7 +19,7 @@ from tests.rigs.fuzz import bodies, interface, judge
 from tests.rigs.fuzz.bodies import Bodies, Place, places
 from tests.rigs.fuzz.documents import FR, broken, thrown
 from tests.rigs.fuzz.judge import CUT_OFF, Exchange, Request
-from tests.rigs.fuzz.runs import Job, measured
+from tests.rigs.fuzz.runs import Job, measured, together
 from tests.rigs.processes import Held, Worker
 from tests.service import Answer, Service, running
 
@@ -277,6 +277,7 @@ def test_thrown_definitions_reach_what_takes_them_apart() -> None:
 def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect: str, requests: int) -> None:
     """No 5xx but the documented one, only documented answers, no traceback, and nothing held or left at the end."""
     with running(tmp_path, dialect=dialect, workers=1, threads=2) as service:
+        together("warming", [Job("XML", service.port, dialect, 10, 0)])
         totals = measured(service, [Job(kind, service.port, dialect, requests, None)], most_memory=64 << 10, threads=2)
     assert totals.violations == []
     assert totals["requests"] >= requests

@@ -25,6 +25,14 @@ def put(start: int, end: int, token: str, status: int = 204, **more: object) -> 
     return Operation(Kind.PUT, start, end, status, token, **{**known, **more})  # type: ignore[arg-type]
 
 
+def put_if(tag: str, start: int, end: int, token: str, status: int = 204) -> Operation:
+    return put(start, end, token, status, if_match=tag)
+
+
+def create(start: int, end: int, token: str, status: int) -> Operation:
+    return put(start, end, token, status, if_absent=True)
+
+
 def lost_put(start: int, token: str, **more: object) -> Operation:
     return Operation(Kind.PUT, start, None, None, token, **more)  # type: ignore[arg-type]
 
@@ -45,98 +53,69 @@ def lost_delete(start: int) -> Operation:
     return Operation(Kind.DELETE, start, None, None)
 
 
+FIRST = put(0, 1, "a", 201)
+
 GOOD = {
     "nothing at all": [],
     "nothing stored": [none(0, 1), delete(2, 3, 404)],
-    "created and read": [put(0, 1, "a", 201), read(2, 3, "a")],
-    "a read beside a write sees the old one": [put(0, 1, "a", 201), put(2, 9, "b"), read(3, 4, "a"), read(5, 6, "b")],
-    "two reads beside a write, in no order": [put(0, 1, "a", 201), put(2, 9, "b"), read(3, 8, "b"), read(4, 7, "a")],
+    "created and read": [FIRST, read(2, 3, "a")],
+    "a read beside a write sees the old one": [FIRST, put(2, 9, "b"), read(3, 4, "a"), read(5, 6, "b")],
+    "two reads beside a write, in no order": [FIRST, put(2, 9, "b"), read(3, 8, "b"), read(4, 7, "a")],
     "writes beside each other": [put(0, 9, "b"), put(1, 8, "a", 201), read(10, 11, "b")],
-    "If-Match that holds": [put(0, 1, "a", 201), put(2, 3, "b", if_match="A"), read(4, 5, "b")],
-    "If-Match that does not": [put(0, 1, "a", 201), put(2, 3, "b"), put(4, 5, "c", 412, if_match="A")],
-    "If-Match where nothing is": [put(0, 1, "a", 412, if_match="Z"), put(2, 3, "b", 201), read(4, 5, "b")],
-    "one creation of two": [
-        put(0, 9, "a", 201, if_absent=True),
-        put(1, 8, "b", 412, if_absent=True),
-        read(10, 11, "a"),
-    ],
-    "deleted": [put(0, 1, "a", 201), delete(2, 3, instant="b"), none(4, 5), delete(6, 7, 410), put(8, 9, "c", 201)],
-    "deletion beside a conditional write": [
-        put(0, 1, "a", 201),
-        delete(2, 9, instant="b"),
-        put(3, 8, "c", 412, if_match="A"),
-    ],
-    "deletion after a conditional write": [
-        put(0, 1, "a", 201),
-        delete(2, 9, instant="d"),
-        put(3, 8, "c", if_match="A"),
-    ],
-    "unknown: it happened": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "b")],
-    "unknown: it did not": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), put(6, 7, "c", if_match="A")],
-    "unknown: it shows up late": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), read(6, 7, "b")],
-    "unknown: what it must match comes later": [
-        put(0, 1, "a", 201),
-        lost_put(2, "c", if_match="B"),
-        put(4, 5, "b"),
-        read(6, 7, "c"),
-    ],
-    "unknown: overwritten before anyone read it": [
-        put(0, 1, "a", 201),
-        lost_put(2, "b"),
-        put(4, 5, "c", 412, if_match="A"),
-        put(6, 7, "d"),
-    ],
+    "If-Match that holds": [FIRST, put_if("A", 2, 3, "b"), read(4, 5, "b")],
+    "If-Match that does not": [FIRST, put(2, 3, "b"), put_if("A", 4, 5, "c", 412)],
+    "If-Match where nothing is": [put_if("Z", 0, 1, "a", 412), put(2, 3, "b", 201), read(4, 5, "b")],
+    "one creation of two": [create(0, 9, "a", 201), create(1, 8, "b", 412), read(10, 11, "a")],
+    "deleted": [FIRST, delete(2, 3, instant="b"), none(4, 5), delete(6, 7, 410), put(8, 9, "c", 201)],
+    "deletion beside a conditional write": [FIRST, delete(2, 9, instant="b"), put_if("A", 3, 8, "c", 412)],
+    "deletion after a conditional write": [FIRST, delete(2, 9, instant="d"), put_if("A", 3, 8, "c")],
+    "unknown: it happened": [FIRST, lost_put(2, "b"), read(4, 5, "b")],
+    "unknown: it did not": [FIRST, lost_put(2, "b"), read(4, 5, "a"), put_if("A", 6, 7, "c")],
+    "unknown: it shows up late": [FIRST, lost_put(2, "b"), read(4, 5, "a"), read(6, 7, "b")],
+    "unknown: what it must match comes later": [FIRST, lost_put(2, "c", if_match="B"), put(4, 5, "b"), read(6, 7, "c")],
+    "unknown: overwritten before it was read": [FIRST, lost_put(2, "b"), put_if("A", 4, 5, "c", 412), put(6, 7, "d")],
     "unknown: created, so 204": [lost_put(0, "a"), put(2, 3, "b", 204)],
-    "unknown: its tag was read": [lost_put(0, "a"), read(2, 3, "a"), put(4, 5, "b", if_match="A")],
-    "unknown: a deletion that happened": [put(0, 1, "a", 201), lost_delete(2), none(4, 5), delete(6, 7, 410)],
-    "unknown: a deletion that did not": [put(0, 1, "a", 201), lost_delete(2), read(4, 5, "a")],
+    "unknown: its tag was read": [lost_put(0, "a"), read(2, 3, "a"), put_if("A", 4, 5, "b")],
+    "unknown: a deletion that happened": [FIRST, lost_delete(2), none(4, 5), delete(6, 7, 410)],
+    "unknown: a deletion that did not": [FIRST, lost_delete(2), read(4, 5, "a")],
 }
 
 BAD = {
-    "a lost update": [put(0, 1, "a", 201), put(2, 9, "b", if_match="A"), put(3, 8, "c", if_match="A")],
-    "a lost write": [put(0, 1, "a", 201), put(2, 3, "b"), read(4, 5, "a")],
-    "a stale read": [put(0, 1, "a", 201), put(2, 3, "b"), read(4, 5, "b"), read(6, 7, "a")],
-    "back and forth": [put(0, 1, "a", 201), put(2, 9, "b"), read(3, 4, "b"), read(5, 6, "a")],
-    "read before it was written": [put(0, 1, "a", 201), read(2, 3, "b"), put(4, 5, "b")],
-    "read and never written": [put(0, 1, "a", 201), read(2, 3, "b")],
-    "resurrected after its deletion": [put(0, 1, "a", 201), delete(2, 3, instant="b"), none(4, 5), read(6, 7, "a")],
-    "still there after its deletion": [put(0, 1, "a", 201), delete(2, 3, instant="b"), read(4, 5, "a")],
-    "absent without a deletion": [put(0, 1, "a", 201), none(2, 3)],
-    "If-Match let through": [put(0, 1, "a", 201), put(2, 3, "b"), put(4, 5, "c", if_match="A")],
-    "If-Match let through where nothing is": [
-        put(0, 1, "a", 201),
-        delete(2, 9, instant="b"),
-        put(3, 8, "c", 201, if_match="A"),
-    ],
-    "If-Match refused though it holds": [put(0, 1, "a", 201), put(2, 3, "b", 412, if_match="A")],
-    "a deletion let through": [put(0, 1, "a", 201), put(2, 3, "b"), delete(4, 5, instant="c", if_match="A")],
-    "created twice": [put(0, 9, "a", 201, if_absent=True), put(1, 8, "b", 201, if_absent=True)],
-    "overwritten in spite of If-None-Match": [put(0, 1, "a", 201), put(2, 3, "b", 204, if_absent=True)],
-    "deleted twice": [put(0, 1, "a", 201), delete(2, 9, instant="b"), delete(3, 8, instant="c")],
-    "never stored, it says of what was deleted": [put(0, 1, "a", 201), delete(2, 3, instant="b"), delete(4, 5, 404)],
-    "201 for what is there": [put(0, 1, "a", 201), put(2, 3, "b", 201)],
+    "a lost update": [FIRST, put_if("A", 2, 9, "b"), put_if("A", 3, 8, "c")],
+    "a lost write": [FIRST, put(2, 3, "b"), read(4, 5, "a")],
+    "a stale read": [FIRST, put(2, 3, "b"), read(4, 5, "b"), read(6, 7, "a")],
+    "back and forth": [FIRST, put(2, 9, "b"), read(3, 4, "b"), read(5, 6, "a")],
+    "read before it was written": [FIRST, read(2, 3, "b"), put(4, 5, "b")],
+    "read and never written": [FIRST, read(2, 3, "b")],
+    "resurrected after its deletion": [FIRST, delete(2, 3, instant="b"), none(4, 5), read(6, 7, "a")],
+    "still there after its deletion": [FIRST, delete(2, 3, instant="b"), read(4, 5, "a")],
+    "absent without a deletion": [FIRST, none(2, 3)],
+    "If-Match let through": [FIRST, put(2, 3, "b"), put_if("A", 4, 5, "c")],
+    "If-Match let through where nothing is": [FIRST, delete(2, 9, instant="b"), put_if("A", 3, 8, "c", 201)],
+    "If-Match refused though it holds": [FIRST, put_if("A", 2, 3, "b", 412)],
+    "a deletion let through": [FIRST, put(2, 3, "b"), delete(4, 5, instant="c", if_match="A")],
+    "created twice": [create(0, 9, "a", 201), create(1, 8, "b", 201)],
+    "overwritten in spite of If-None-Match": [FIRST, create(2, 3, "b", 204)],
+    "deleted twice": [FIRST, delete(2, 9, instant="b"), delete(3, 8, instant="c")],
+    "never stored, it says of what was deleted": [FIRST, delete(2, 3, instant="b"), delete(4, 5, 404)],
+    "201 for what is there": [FIRST, put(2, 3, "b", 201)],
     "an instant that goes back": [put(0, 1, "b", 201), put(2, 3, "a")],
-    "an instant twice": [put(0, 1, "a", 201), put(2, 3, "b", instant="a")],
-    "an instant that goes back over a deletion": [put(0, 1, "a", 201), delete(2, 3, instant="c"), put(4, 5, "b", 201)],
+    "an instant twice": [FIRST, put(2, 3, "b", instant="a")],
+    "an instant that goes back over a deletion": [FIRST, delete(2, 3, instant="c"), put(4, 5, "b", 201)],
     "unknown: it shows up twice": [
-        put(0, 1, "a", 201),
+        FIRST,
         lost_put(2, "b"),
         read(4, 5, "b"),
         put(6, 7, "c"),
         read(8, 9, "c"),
         read(10, 11, "b"),
     ],
-    "unknown: before it began": [put(0, 1, "a", 201), read(2, 3, "b"), lost_put(4, "b")],
-    "unknown: over what it should not match": [
-        put(0, 1, "a", 201),
-        put(2, 3, "b"),
-        lost_put(4, "c", if_match="A"),
-        read(6, 7, "c"),
-    ],
-    "unknown: deleted twice by one": [put(0, 1, "a", 201), lost_delete(2), none(4, 5), put(6, 7, "b", 201), none(8, 9)],
-    "another tag than the answer said": [put(0, 1, "a", 201), replace(read(2, 3, "a"), tag="X")],
-    "another instant than the answer said": [put(0, 1, "a", 201), replace(read(2, 3, "a"), instant="x")],
-    "two contents under one tag": [put(0, 1, "a", 201), put(2, 3, "b", tag="A")],
+    "unknown: before it began": [FIRST, read(2, 3, "b"), lost_put(4, "b")],
+    "unknown: over what it should not match": [FIRST, put(2, 3, "b"), lost_put(4, "c", if_match="A"), read(6, 7, "c")],
+    "unknown: deleted twice by one": [FIRST, lost_delete(2), none(4, 5), put(6, 7, "b", 201), none(8, 9)],
+    "another tag than the answer said": [FIRST, replace(read(2, 3, "a"), tag="X")],
+    "another instant than the answer said": [FIRST, replace(read(2, 3, "a"), instant="x")],
+    "two contents under one tag": [FIRST, put(2, 3, "b", tag="A")],
 }
 
 

@@ -23,16 +23,7 @@ from persistence.model.addresses import DATA_XML
 from tests.rigs import judging
 from tests.rigs.clients import Writer
 from tests.rigs.disks import TO_CUT, Disk, disk, refusal
-from tests.rigs.judging import (
-    ALL_REPAIRED,
-    NOTHING_FOUND,
-    WITH_EVENTS,
-    Verdict,
-    check,
-    fork,
-    start_and_judge,
-    started_and_judged,
-)
+from tests.rigs.judging import WITH_EVENTS, Verdict
 from tests.rigs.ledger import NEVER_STORED, Cut, Expected, Ledger, Resource
 from tests.rigs.report import Report, Tally, prefixed
 from tests.rigs.server import Variant, weak, working
@@ -358,14 +349,14 @@ def _loaded(service: Service) -> list[Expected]:
 
 def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
     """Judge a disk whose power was cut under a command; repair it, run the command again, and judge what is there."""
-    with fork() as own:
+    with judging.fork() as own:
         cut = prepared.after if is_over else prepared.until
         in_order = prepared.in_order and not is_over
-        verdict = own.submit(started_and_judged, data, cut, is_written=False, in_order=in_order).result()
+        verdict = own.submit(judging.started_and_judged, data, cut, is_written=False, in_order=in_order).result()
     for step in (_deep_faults, _again_faults):
-        with fork() as own:
+        with judging.fork() as own:
             verdict.violations += own.submit(step, data, prepared.arguments).result()
-    again = start_and_judge(data, prepared.after)
+    again = judging.start_and_judge(data, prepared.after)
     again.violations = verdict.violations + [f"after the second run: {each}" for each in again.violations]
     again.states += verdict.states
     again.older += verdict.older
@@ -373,16 +364,17 @@ def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
 
 
 def _deep_faults(data: Path, _arguments: Sequence[str]) -> list[str]:
-    code, damage = check(data, "--deep", "--repair")
-    return damage if code in (NOTHING_FOUND, ALL_REPAIRED) else [f"check --deep --repair ends with {code}: {damage}"]
+    code, damage = judging.check(data, "--deep", "--repair")
+    is_done = code in (judging.NOTHING_FOUND, judging.ALL_REPAIRED)
+    return damage if is_done else [f"check --deep --repair ends with {code}: {damage}"]
 
 
 def _again_faults(data: Path, arguments: Sequence[str]) -> list[str]:
     result = CliRunner().invoke(commands, [*arguments, "--data", str(data)])
     if result.exit_code != 0:
         return [f"the second run ends with {result.exit_code}: {result.output} {result.exception!r}"]
-    code, damage = check(data, "--deep")
-    return [] if code == NOTHING_FOUND else [f"check --deep after the second run ends with {code}: {damage}"]
+    code, damage = judging.check(data, "--deep")
+    return [] if code == judging.NOTHING_FOUND else [f"check --deep after the second run ends with {code}: {damage}"]
 
 
 IMPORT = "import"
