@@ -103,9 +103,7 @@ class SearchResults:
         return self._asked(self._query)
 
     def _asked(self, query: Query) -> tuple[FoundDocuments, str | None]:
-        by, paths = query.sort.by, query.paths or ()
-        with_sorted = replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
-        body = write_search_request(self._scope, with_sorted, all_indexed=query.paths is None)
+        body = write_search_request(self._scope, query, all_indexed=query.paths is None)
         answer = ask(self._caller, "search", self._form, body, self._version)
         return answer.values(read_search_answer), self._caller.own(answer).text("Notice")
 

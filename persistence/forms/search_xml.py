@@ -207,16 +207,17 @@ def _names(words: Iterable[Field | Comparison | FormMatch]) -> str:
 
 
 def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = False) -> bytes:
-    """Write a search with a detail for each of the query's ``paths``, or with ``all_indexed`` of all controls."""
+    """Write a search with a detail for each of the query's ``paths`` and its sort, or with ``all_indexed`` of all."""
     queries = [element(_QUERY, content=text(query.text))] if query.text else []
     for of_field in query.fields:
         about = attribute("metadata", of_field.field.value) + attribute("match", of_field.comparison.value)
         about += attribute("or", of_field.alternative) if of_field.alternative else ""
         queries.append(element(_QUERY, about, text(of_field.value)))
     sort = attribute("sort", "desc" if query.sort.is_descending else "asc")
+    sorted_by = (query.sort.by,) if isinstance(query.sort.by, str) else ()
     if isinstance(query.sort.by, Field):
         queries.append(element(_QUERY, _about(query.sort.by) + sort))
-    paths = dict.fromkeys(query.paths or ())
+    paths = dict.fromkeys((*(query.paths or ()), *sorted_by))
     queries += [element(_QUERY, _about(path) + (sort if path == query.sort.by else "")) for path in paths]
     for control in query.controls:
         about = _about(control.path) + attribute("match", control.match.value)

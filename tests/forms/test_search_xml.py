@@ -486,6 +486,13 @@ def test_drafts_and_operations_are_asked_for_as_they_were(which: DraftFilter) ->
     assert (read.drafts, read.any_of) == (which, ("update", "delete"))
 
 
+@pytest.mark.parametrize("paths", [None, (), ("c",), ("c", "a/b")])
+def test_a_sort_is_asked_for_where_its_control_is_not_shown(paths: tuple[str, ...] | None) -> None:
+    written = write_search_request(Scope(), Query(sort=Sort("a/b", is_descending=False), paths=paths))
+    read = read_search_request(SentQuery([written]), ANN)
+    assert (read.query.sort, set(read.paths)) == (Sort("a/b", is_descending=False), {"a/b", *(paths or ())})
+
+
 def test_an_answer_is_read_with_its_details_and_values_with_empty_ones() -> None:
     found = read_search_answer(
         [
