@@ -257,6 +257,9 @@ class IndexRows:
         self._numbers = numbers
         self._source_of = source_of
 
+    def published(self, form: Form, version: int) -> None:
+        self.versions.renew(form, version)
+
     def changing(self, form: Form, document: str, version: int) -> None:
         """Lock the rows of a document, and ask for what ``changed`` needs."""
         number = self._numbers.require(form)

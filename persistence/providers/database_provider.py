@@ -139,7 +139,7 @@ class _OpenDatabase:
         self._flat.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
-        self._rows.versions.renew(form, version)
+        self._rows.published(form, version)
 
     def _source_of(self, form: Form) -> Source:
         dialect = DIALECTS[self._opening.settings.dialect]
